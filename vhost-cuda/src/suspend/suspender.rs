@@ -5,8 +5,8 @@ mod waking;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ use crate::sessions::endings::Endings;
 use crate::sessions::link::{Moved, NO_HOST_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::shares::client::{Client, MakesRoom};
+use crate::shares::room::Room;
 
 /// The time for the work of a session that makes room for another one. It has had no call for long, so that it mostly has
 /// no work; one with a long kernel goes on.
@@ -80,17 +82,6 @@ struct Entry {
     is_waking: bool,
 }
 
-/// What a search for room has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Room {
-    /// No session may be suspended.
-    None,
-    /// One may be, but there is no host memory.
-    NoHostMemory,
-    /// There may be more room now.
-    Made,
-}
-
 /// A session, for those who ask for its state.
 #[derive(Debug)]
 pub struct Member {
@@ -116,12 +107,20 @@ pub struct Suspender {
     evicting: Mutex<()>,
     /// The session that comes back in pieces. Two at the same time would each wait for the room that the other one has.
     in_pieces: Mutex<Option<u64>>,
+    /// The way to the other daemons of the host.
+    others: Option<Arc<Client>>,
     wakes: Sender<u64>,
 }
 
 impl Suspender {
     /// Starts to watch the sessions that [`Self::join`] adds.
-    pub fn start(options: Options, endings: Arc<Endings>) -> io::Result<Arc<Self>> {
+    ///
+    /// Sessions that find no room ask the daemons that `others` leads to, and make room for these, with [`Options::after`].
+    pub fn start(
+        options: Options,
+        endings: Arc<Endings>,
+        others: Option<Arc<Client>>,
+    ) -> io::Result<Arc<Self>> {
         let (wakes, woken) = channel();
         let suspender = Arc::new(Self {
             options,
@@ -132,9 +131,14 @@ impl Suspender {
             has_room: Condvar::new(),
             evicting: Mutex::default(),
             in_pieces: Mutex::default(),
+            others,
             wakes,
         });
         waking::start(&suspender, woken)?;
+        if let (Some(others), Some(_)) = (&suspender.others, options.after) {
+            let makes_room: Weak<Self> = Arc::downgrade(&suspender);
+            others.serve_room(makes_room);
+        }
         let watching = Arc::downgrade(&suspender);
         let shortest = [options.after, options.idle].into_iter().flatten().min();
         let interval = shortest.map_or(SLOWEST_LOOK, |time| time / 4).clamp(FASTEST_LOOK, SLOWEST_LOOK);
@@ -256,9 +260,22 @@ impl Suspender {
         self.find_room(requester) == Room::Made
     }
 
-    /// As [`Self::make_room`].
+    /// As [`Self::make_room`]. If no session of this daemon makes room, asks other daemons.
     fn find_room(&self, requester: Option<u64>) -> Room {
         let Some(after) = self.options.after else { return Room::None };
+        let own = self.find_own_room(after, requester);
+        // Nothing is locked: they may ask this daemon meanwhile.
+        match &self.others {
+            Some(others) if own != Room::Made => match others.ask_for_room() {
+                // In pieces they could not know of each other.
+                Room::Made => Room::Made,
+                _ => own,
+            },
+            _ => own,
+        }
+    }
+
+    fn find_own_room(&self, after: Duration, requester: Option<u64>) -> Room {
         if let Some(entry) = self.sessions.lock().get_mut(&requester.unwrap_or_default()) {
             // One of its calls waits for memory, and is not counted yet. Labels begin at 1.
             entry.idle_since = Instant::now();
@@ -394,6 +411,18 @@ impl Suspender {
     fn made_room(&self) {
         *self.room.lock() += 1;
         self.has_room.notify_all();
+    }
+}
+
+impl MakesRoom for Suspender {
+    fn longest_idle(&self) -> Option<Duration> {
+        self.look();
+        let first = self.victims(self.options.after?, None).into_iter().next()?;
+        self.sessions.lock().get(&first).map(|entry| entry.idle_since.elapsed())
+    }
+
+    fn suspend_longest_idle(&self) -> Room {
+        self.options.after.map_or(Room::None, |after| self.find_own_room(after, None))
     }
 }
 

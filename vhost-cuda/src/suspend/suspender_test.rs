@@ -207,7 +207,7 @@ impl Script {
 }
 
 fn suspender(options: Options) -> Arc<Suspender> {
-    Suspender::start(Options { host_memory: Some(1 << 30), ..options }, Arc::default()).unwrap()
+    Suspender::start(Options { host_memory: Some(1 << 30), ..options }, Arc::default(), None).unwrap()
 }
 
 fn plain() -> Arc<Suspender> {
@@ -470,7 +470,7 @@ fn contents_are_kept_for_a_while_and_end_when_others_need_their_room() {
 #[test]
 fn sessions_that_fill_card_and_host_memory_take_turns_in_pieces() {
     let options = Options { after: Some(60 * SECOND), host_memory: Some(50 * MIB), ..Options::default() };
-    let suspender = Suspender::start(options, Arc::default()).unwrap();
+    let suspender = Suspender::start(options, Arc::default(), None).unwrap();
     let card = Arc::new(Card { free: Mutex::new(60) });
     let fixtures = [1, 2, 3].map(|label| Fixture::new(&suspender, label, label));
     let shares = || {
@@ -511,7 +511,7 @@ fn sessions_that_fill_card_and_host_memory_take_turns_in_pieces() {
 #[test]
 fn a_session_in_part_is_all_there() {
     let options = Options { after: Some(60 * SECOND), host_memory: Some(20 * MIB), ..Options::default() };
-    let suspender = Suspender::start(options, Arc::default()).unwrap();
+    let suspender = Suspender::start(options, Arc::default(), None).unwrap();
     let card = Arc::new(Card { free: Mutex::new(60) });
     let [one, two] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
     card.holds(&one, 30);

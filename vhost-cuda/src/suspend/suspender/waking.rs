@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use log::{Level, error, log};
 
-use super::{Room, Suspender};
+use super::Suspender;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::PATIENCE;
 use crate::sessions::link::{MOVED, Moved, NO_DEVICE_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::shares::room::Room;
 
 /// The time for which calls of a suspended session wait for room on the card, before they fail with error 2.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
