@@ -214,7 +214,8 @@ pub struct DaemonArgs {
     pub control: Option<PathBuf>,
 
     /// Suspend a session that has made no call for this time, in seconds (0.1 to 86400), when another session finds no
-    /// device memory, of this daemon or of another one at the same arbiter. The next call that needs the GPU brings it back. Default: never.
+    /// device memory, of this daemon or of another one at the same arbiter. The next call that needs the GPU brings it
+    /// back. Default: never.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub suspend_after: Option<Duration>,
 

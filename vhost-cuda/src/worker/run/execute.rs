@@ -148,7 +148,7 @@ fn run(
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
 fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
-    if !gate::passes(opcode) {
+    if !opcode.facts().needs_memory() {
         return Ok(None);
     }
     let gate = &cx.session.gate;
