@@ -38,6 +38,7 @@ use crate::sessions::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
     NOT_IDLE, NOTHING_MOVABLE, Suspend, TO_RESUME, TO_SUSPEND, suspend_of,
 };
+use crate::sessions::recording::{BACK, OUT};
 
 /// The time for which the gate is closed at first while the session has work, and for which it is open then.
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
@@ -76,6 +77,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
 fn execute(session: &'static SessionState, terms: Option<Suspend>, answer: impl FnOnce(Moved)) {
     may_look_while_others_capture(&session.gpu);
     let begun = Instant::now();
+    let recorded = session.profile.begin();
     // Dropped last: this thread may be the last user of a context.
     let mut contexts = Vec::new();
     // Locked until the gate stands as the state says, so that the next move finds it so.
@@ -87,6 +89,9 @@ fn execute(session: &'static SessionState, terms: Option<Suspend>, answer: impl 
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
     debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
+    if let Some(begun) = recorded.filter(|_| moved.outcome == MOVED) {
+        session.profile.add_move(if terms.is_some() { OUT } else { BACK }, begun, moved.moved_bytes);
+    }
     answer(moved);
     match *suspended {
         Some(_) => session.gate.suspend(),
