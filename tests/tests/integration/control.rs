@@ -2,6 +2,7 @@
 
 //! Sessions that the operator suspends and resumes, and those that make room for others.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -64,14 +65,20 @@ impl Controlled {
         Ok(Self { route, control, folder })
     }
 
+    /// The path of its control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("control")
+    }
+
     /// Starts the program, and waits until it has begun.
-    fn program(&self, kit: &Kit, arguments: &[&str]) -> Result<Running> {
+    pub fn program(&self, kit: &Kit, arguments: &[&str]) -> Result<Running> {
         let program = start(kit, &self.route, "suspended", arguments)?;
         program.wait_for_stdout("begun", LIMIT)?;
         Ok(program)
     }
 
-    fn ask(&self, line: &str) -> Result<Value> {
+    /// Sends a request that must be carried out.
+    pub fn ask(&self, line: &str) -> Result<Value> {
         let answer = self.control.ask(line)?;
         ensure!(answer["ok"] == true, "{line}: {answer}");
         Ok(answer)
@@ -92,7 +99,7 @@ impl Controlled {
 }
 
 /// Ends a program that must find its memory as it was.
-fn finish(program: Running) -> Result<()> {
+pub fn finish(program: Running) -> Result<()> {
     program.signal(libc::SIGTERM);
     let outcome = program.finish(LIMIT)?;
     outcome.expect_exit(0)?;
@@ -108,7 +115,7 @@ fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
     let least = 16 << 20;
     ensure!(session["suspended_bytes"].as_u64() >= Some(least), "{answer}");
     controlled.expect_state(&program, "held")?;
-    let socket = controlled.folder.path().join("control");
+    let socket = controlled.socket();
     let ctl = |arguments: &[&str]| {
         let mut command = Command::new(kit.stack.daemon());
         run(command.arg("ctl").arg("--control").arg(&socket).args(arguments), "", LIMIT)

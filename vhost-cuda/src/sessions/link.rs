@@ -52,6 +52,10 @@ pub const TO_RESUME: u32 = 9;
 pub const TO_RESUME_REFUSED: u32 = 10;
 /// [`ToWorker::kind`]: the contents that a running session has kept from its last suspension end. No payload, no answer.
 pub const TO_FORGET: u32 = 11;
+/// [`ToWorker::kind`]: records what the session does, for a profile ([`super::recording`]); the payload is
+/// [`super::recording::START`], [`super::recording::READ`] or [`super::recording::STOP`], a `u32`. The answer is a [`FROM_REPLY`]
+/// with the frame's id.
+pub const TO_PROFILE: u32 = 12;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -345,6 +349,11 @@ pub fn region_of(payload: &[u8]) -> io::Result<Region> {
 /// Returns the terms of a [`TO_SUSPEND`] or [`TO_RESUME`] frame. `None` for a payload of the wrong size, or with unknown flags.
 pub fn move_terms_of(payload: &[u8]) -> Option<MoveTerms> {
     MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !IN_PIECES == 0)
+}
+
+/// Returns the request of a [`TO_PROFILE`] frame. `None` for a payload of the wrong size.
+pub fn profile_request(payload: &[u8]) -> Option<u32> {
+    u32::read_from_bytes(payload).ok()
 }
 
 /// Returns the answer of a worker to [`TO_SUSPEND`] or [`TO_RESUME`]. `None` for a payload of the wrong size, or with an unknown

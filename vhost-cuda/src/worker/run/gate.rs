@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// The time between two looks at the slots by the thread that closes the gate.
@@ -31,6 +32,8 @@ pub struct Slot {
 #[derive(Debug)]
 pub struct Pass {
     slot: &'static Slot,
+    /// The time since which it has waited, in nanoseconds of [`now`]; 0 if the gate was open.
+    pub waited_since: u64,
 }
 
 impl Drop for Pass {
@@ -105,13 +108,17 @@ impl Gate {
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session is suspended and the daemon does not resume it.
     pub fn enter(&self, slot: &'static Slot) -> CuResult<Pass> {
+        let mut waited_since = 0;
         loop {
             slot.inside.store(true, Ordering::SeqCst);
-            let pass = Pass { slot };
+            let pass = Pass { slot, waited_since };
             if !self.closed.load(Ordering::SeqCst) {
                 return Ok(pass);
             }
             drop(pass);
+            if waited_since == 0 {
+                waited_since = now();
+            }
             self.wait()?;
         }
     }

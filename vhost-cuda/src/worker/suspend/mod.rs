@@ -42,6 +42,7 @@ use crate::sessions::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, Frame, IN_PIECES, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
     NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
 };
+use crate::sessions::recording::{BACK, OUT};
 
 /// The time for which the gate is closed at first while the session has work, and for which it is open then.
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
@@ -77,6 +78,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
 fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answer: impl FnOnce(Moved)) {
     may_look_while_others_capture(&session.gpu);
     let begun = Instant::now();
+    let recorded = session.profile.begin();
     // Dropped last: this thread may be the last user of a context.
     let mut contexts = Vec::new();
     // Locked until the gate stands as the state says, so that the next move finds it so.
@@ -89,6 +91,9 @@ fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answe
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
     debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
+    if let Some(begun) = recorded.filter(|_| moved.outcome == MOVED) {
+        session.profile.add_move(if terms.is_some() { OUT } else { BACK }, begun, moved.moved_bytes);
+    }
     answer(moved);
     match *suspended {
         Some(_) => session.gate.suspend(),
