@@ -83,6 +83,7 @@ fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answe
     let mut contexts = Vec::new();
     // Locked until the gate stands as the state says, so that the next move finds it so.
     let mut suspended = session.suspension.suspended.lock();
+    let away = suspended.as_ref().map_or(0, |suspended| suspended.moved_bytes);
     let moved = if leaves {
         suspend(session, terms, begun, &mut suspended, &mut contexts)
     } else {
@@ -91,8 +92,8 @@ fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answe
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
     debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
-    if let Some(begun) = recorded.filter(|_| moved.outcome == MOVED) {
-        session.profile.add_move(if terms.is_some() { OUT } else { BACK }, begun, moved.moved_bytes);
+    if let Some(begun) = recorded.filter(|_| [MOVED, MOVED_IN_PART].contains(&moved.outcome)) {
+        session.profile.add_move(if leaves { OUT } else { BACK }, begun, moved.moved_bytes.abs_diff(away));
     }
     answer(moved);
     match *suspended {
@@ -175,7 +176,7 @@ fn give_back(
     let mut placed = session.placed.lock();
     let mut now = suspended.take().unwrap_or_else(|| {
         let created = reservations.movable(carriers.device);
-        Suspended { store: kept.unwrap_or_default(), created, copied_bytes: 0 }
+        Suspended { store: kept.unwrap_or_default(), created, moved_bytes: 0, copied_bytes: 0 }
     });
     let all: Vec<&mut Part> = placed.movable().chain(now.created.iter_mut().map(|(_, part)| part)).collect();
     let addresses: BTreeSet<u64> = all.iter().map(|part| part.address()).collect();
@@ -183,7 +184,7 @@ fn give_back(
     now.store.retain(|address| addresses.contains(&address));
     let here: Vec<_> = all.into_iter().filter(|part| !part.stored).collect();
     if here.is_empty() && !is_first {
-        let moved = report(session, MOVED_BEFORE, placed.movable(), &now);
+        let moved = report(session, MOVED_BEFORE, placed.movable(), &mut now);
         *suspended = Some(now);
         return Ok(moved);
     }
@@ -193,7 +194,7 @@ fn give_back(
         unsafe { steps::give_back(gpu, &carriers, here, terms.budget_bytes, in_pieces, &mut now.store) };
     let outcome = copied.map(|copied_bytes| {
         now.copied_bytes = copied_bytes;
-        report(session, MOVED, placed.movable(), &now)
+        report(session, MOVED, placed.movable(), &mut now)
     });
     if outcome.is_ok() || !is_first {
         *suspended = Some(now);
@@ -283,12 +284,12 @@ fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> CuResult<Opt
     Ok(Some(InContext { gpu, context, device, function, key }))
 }
 
-/// Returns the figures of a move. `placed` is all memory of `cuMemAlloc` that may move.
+/// Returns the figures after a move. `placed` is all memory of `cuMemAlloc` that may move.
 fn report<'a>(
     session: &SessionState,
     outcome: u32,
     placed: impl Iterator<Item = &'a mut Part>,
-    suspended: &Suspended,
+    suspended: &mut Suspended,
 ) -> Moved {
     let (mut moved_bytes, mut movable_bytes) = (0, 0);
     let mut count = |part: &Part| {
@@ -297,6 +298,7 @@ fn report<'a>(
     };
     placed.for_each(|part| count(part));
     suspended.created.iter().for_each(|(_, part)| count(part));
+    suspended.moved_bytes = moved_bytes;
     let resident_bytes = session.allocations().quota.used().saturating_sub(moved_bytes);
     let stored_bytes = suspended.store.stored_bytes();
     let copied_bytes = suspended.copied_bytes;
