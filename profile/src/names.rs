@@ -53,6 +53,37 @@ pub fn of_kernel(symbol: &[u8]) -> String {
     clean(demangled.as_deref().filter(|text| !text.is_empty()).unwrap_or(&text))
 }
 
+/// Returns the name of a `CUpti_ActivityMemcpyKind`: the direction of a copy.
+pub fn of_direction(kind: u8) -> &'static str {
+    match kind {
+        1 => "host to device",
+        2 => "device to host",
+        3 => "host to array",
+        4 => "array to host",
+        5 => "array to array",
+        6 => "array to device",
+        7 => "device to array",
+        8 => "device to device",
+        9 => "host to host",
+        10 => "peer to peer",
+        _ => "copy",
+    }
+}
+
+/// Returns the name of a `CUpti_ActivityMemoryKind`.
+pub fn of_memory(kind: u8) -> &'static str {
+    match kind {
+        1 => "pageable",
+        2 => "pinned",
+        3 => "device",
+        4 => "array",
+        5 => "managed",
+        6 => "device static",
+        7 => "managed static",
+        _ => "unknown",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

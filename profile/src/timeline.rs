@@ -30,14 +30,17 @@ const EXPLICIT: i32 = 3;
 /// `CounterDescriptor.Unit.UNIT_TIME_NS`
 const NANOSECONDS: i32 = 1;
 
-/// Identifies a row within a process. `None` in place of a kind: the time for which calls of a lane have waited in it.
-type Row = (u64, Option<Kind>, u32, u32);
+/// A process: its session, and its id in the guest.
+type Process = (u64, u32);
+
+/// Identifies a row of a process. `None` in place of a kind: the time for which calls of a lane have waited in it.
+type Row = (Process, Option<Kind>, u32, u32);
 
 /// Writes a timeline.
 #[derive(Debug)]
 pub struct Timeline<W> {
     to: W,
-    processes: HashMap<u64, u64>,
+    processes: HashMap<Process, u64>,
     rows: HashMap<Row, u64>,
     names: HashMap<String, u64>,
     begun: bool,
@@ -60,7 +63,7 @@ impl<W: Write> Timeline<W> {
         let mut order: Vec<&Event> = batch.events.iter().collect();
         // Readers sort by time; at the same time this order counts, so that a range contains shorter ones.
         order.sort_by_key(|event| (event.begin, u64::MAX - event.end));
-        order.into_iter().try_for_each(|event| self.slice(batch.session, process, event))
+        order.into_iter().try_for_each(|event| self.slice((batch.session, batch.pid), process, event))
     }
 
     /// Ends the timeline, and returns the file and the number of events that found no row.
@@ -71,10 +74,10 @@ impl<W: Write> Timeline<W> {
         Ok((self.to, self.left_out))
     }
 
-    fn slice(&mut self, session: u64, process: u64, event: &Event) -> io::Result<()> {
-        let Some(track) = self.row(session, process, Some(event.kind), event)? else { return Ok(()) };
+    fn slice(&mut self, key: Process, process: u64, event: &Event) -> io::Result<()> {
+        let Some(track) = self.row(key, process, Some(event.kind), event)? else { return Ok(()) };
         if event.waited > 0
-            && let Some(waits) = self.row(session, process, None, event)?
+            && let Some(waits) = self.row(key, process, None, event)?
         {
             self.counter(waits, event.begin, event.waited)?;
         }
@@ -136,17 +139,17 @@ impl<W: Write> Timeline<W> {
 
     /// Returns the track of a batch's process.
     fn process(&mut self, batch: &Batch) -> io::Result<u64> {
-        let session = batch.session;
-        let track = uuid(&(session, "process"));
-        let taken = |pid: u64, all: &HashMap<u64, u64>| all.values().any(|other| *other == pid);
-        if self.processes.contains_key(&session) {
+        let key @ (session, _) = (batch.session, batch.pid);
+        let track = uuid(&(key, "process"));
+        let taken = |pid: u64, all: &HashMap<Process, u64>| all.values().any(|other| *other == pid);
+        if self.processes.contains_key(&key) {
             return Ok(track);
         }
         let mut pid = u64::from(batch.pid) % PIDS;
         while taken(pid, &self.processes) {
             pid += PIDS;
         }
-        self.processes.insert(session, pid);
+        self.processes.insert(key, pid);
         let program = clean(&batch.program);
         let process_name = match session {
             0 => program,
@@ -162,14 +165,14 @@ impl<W: Write> Timeline<W> {
     /// Returns the track of an event, or of the waits in its lane. `None` if there are too many.
     fn row(
         &mut self,
-        session: u64,
+        of: Process,
         process: u64,
         kind: Option<Kind>,
         event: &Event,
     ) -> io::Result<Option<u64>> {
         // Copies and fills stand in the row of their stream.
         let row_kind = kind.map(|kind| if kind.is_gpu() { Kind::Kernel } else { kind });
-        let key = (session, row_kind, event.device, event.row);
+        let key = (of, row_kind, event.device, event.row);
         let full = self.rows.len() >= MAX_ROWS;
         match self.rows.entry(key) {
             Entry::Occupied(track) => return Ok(Some(*track.get())),

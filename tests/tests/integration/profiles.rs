@@ -6,18 +6,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_profile::event::{Batch, Event, Kind};
 use vhost_cuda_profile::reader;
-use vhost_cuda_tests::daemon::is_emulated;
-use vhost_cuda_tests::running::run;
+use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
+use vhost_cuda_tests::running::{Outcome, run};
+use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::control::{Controlled, finish};
-use crate::{LIMIT, SETTLE, daemon};
+use crate::{LIMIT, SETTLE, daemon, route};
 
 /// The kernel of the program that is recorded.
 const KERNEL: &str = "change";
@@ -31,6 +33,8 @@ pub fn collect(suite: &mut Suite) {
             tables_and_timeline_of_a_running_program,
         );
         suite.test("profiles::moves_and_gates", moves_and_gates);
+        suite.test("profiles::in_the_guest", in_the_guest);
+        suite.test("profiles::ranges_of_nvtx", ranges_of_nvtx);
     } else {
         suite.skip("profiles", "it has not run on a GPU");
     }
@@ -39,6 +43,8 @@ pub fn collect(suite: &mut Suite) {
 /// A recording, by a client of the control socket.
 struct Recorder {
     lines: BufReader<UnixStream>,
+    /// All that has come so far.
+    events: Vec<Event>,
 }
 
 impl Recorder {
@@ -46,19 +52,23 @@ impl Recorder {
         let mut stream = UnixStream::connect(controlled.socket())?;
         stream.set_read_timeout(Some(LIMIT))?;
         writeln!(stream, "{request}")?;
-        Ok(Self { lines: BufReader::new(stream) })
+        Ok(Self { lines: BufReader::new(stream), events: Vec::new() })
     }
 
-    /// Reads until an event is the one that is looked for.
+    /// Reads until an event is the one that is looked for. It may be one that came earlier.
     fn wait_for(&mut self, what: &str, is_there: impl Fn(&Event) -> bool) -> Result<Event> {
+        let deadline = Instant::now() + LIMIT;
         loop {
+            if let Some(event) = self.events.iter().find(|event| is_there(event)) {
+                return Ok(event.clone());
+            }
+            // The daemon sends a line at least once per second.
+            ensure!(Instant::now() < deadline, "no sign of {what}");
             let mut line = String::new();
             self.lines.read_line(&mut line).with_context(|| format!("waiting for {what}"))?;
             let batch: Batch = serde_json::from_str(&line).with_context(|| format!("{what}: {line}"))?;
             ensure!(batch.no_gpu.is_none(), "{batch:?}");
-            if let Some(event) = batch.events.into_iter().find(&is_there) {
-                return Ok(event);
-            }
+            self.events.extend(batch.events);
         }
     }
 }
@@ -132,4 +142,102 @@ fn moves_and_gates(kit: &Kit) -> Result<()> {
         |daemon| daemon.workers().into_iter().map(threads).sum::<usize>() == 0,
     )?;
     finish(program)
+}
+
+/// `vhost-cuda-prof`, over virtio-user.
+fn profiled(
+    kit: &Kit,
+    route: &Route,
+    options: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> Result<Outcome> {
+    let mut command = route.command(&kit.stack.profiler());
+    run(command.args(options).arg(program).args(arguments), "", LIMIT)
+}
+
+fn in_the_guest(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let (folder, program) = (tempfile::tempdir()?, kit.programs.get("copies")?);
+    let [tables, trace] = ["tables", "trace"].map(|name| folder.path().join(name));
+    let plain = run(&mut route.command(&program), "", LIMIT)?;
+    let options =
+        ["--csv", "--output", &tables.display().to_string(), "--trace", &trace.display().to_string()];
+    let outcome = profiled(kit, &route, &options, &program, &[])?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout == plain.stdout && outcome.stderr == plain.stderr, "{outcome}");
+    let tables = fs::read_to_string(&tables)?;
+    // Copies of pageable memory may be split, so only names count here.
+    for begin in ["Copies,", "API calls,"] {
+        ensure!(tables.lines().any(|line| line.starts_with(begin)), "{tables}");
+    }
+    for name in ["\"cudaMemcpy\"", "\"host to device\"", "\"device to host\""] {
+        ensure!(tables.lines().any(|line| line.ends_with(name)), "no {name}:\n{tables}");
+    }
+    let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
+    let call = slices.iter().find(|slice| slice.name == "cudaMemcpy").context("no calls in the timeline")?;
+    ensure!(call.row.starts_with("API, thread ") && call.process == "copies", "{call:?}");
+    let work = slices.iter().find(|slice| slice.category == "copy").context("no copies in the timeline")?;
+    ensure!(work.row.starts_with("GPU 0, stream "), "{work:?}");
+    // Calls and work are on one clock: each piece of work ends after the first call has begun.
+    ensure!(slices.iter().all(|slice| slice.time[1] >= slices[0].time[0]), "{slices:?}");
+
+    profiled(kit, &route, &[], Path::new("/bin/sh"), &["-c", "exit 3"])?.expect_exit(3)?;
+    profiled(kit, &route, &[], Path::new("/no/such/program"), &[])?.expect_exit(127)
+}
+
+/// Calls the library as the header of NVTX does, with a table for each of its two modules.
+const RANGES: &str = r#"
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void *functions[2][16];
+static void **places[2][16];
+static int table(uint32_t module, void ****out, unsigned *length) {
+    const int which = module == 1 ? 0 : module == 5 ? 1 : -1;
+    if (which < 0) return 0;
+    for (int i = 0; i < 16; i++) places[which][i] = i ? &functions[which][i] : 0;
+    *out = places[which], *length = 16;
+    return 1;
+}
+static struct { size_t bytes; int (*table)(uint32_t, void ****, unsigned *); } callbacks = {sizeof callbacks, table};
+static const void *export(uint32_t id) { return id == 1 ? &callbacks : 0; }
+int main(void) {
+    const char *path = getenv("NVTX_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_LAZY) : 0;
+    int (*begin)(void *) = library ? dlsym(library, "InitializeInjectionNvtx2") : 0;
+    if (!begin || begin(export) != 1) return 1;
+    int (*push)(const char *) = functions[0][9], (*pop)(void) = functions[0][11];
+    void *(*create)(const char *) = functions[1][12];
+    int (*push_in)(void *, void *) = functions[1][4], (*pop_in)(void *) = functions[1][5];
+    void *domain = create("training");
+    struct { uint16_t version, size; uint32_t category; int32_t rest[4]; uint64_t payload; int32_t type; const char *text; }
+        attributes = {3, 48, 0, {0}, 0, 1, "inner\n"};
+    if (push("outer") != 0 || push_in(domain, &attributes) != 0) return 2;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!cuda || ((int (*)(unsigned))dlsym(cuda, "cuInit"))(0)) return 3;
+    if (pop_in(domain) != 0 || pop() != 0 || pop() >= 0) return 4;
+    return 0;
+}
+"#;
+
+fn ranges_of_nvtx(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [source, program, trace] = ["program.c", "program", "trace"].map(|name| folder.path().join(name));
+    fs::write(&source, RANGES)?;
+    let mut cc = Command::new("cc");
+    run(cc.arg("-w").arg("-o").arg(&program).arg(&source).arg("-ldl"), "", LIMIT)?.expect_exit(0)?;
+    let route = route(kit, &DaemonOptions::default())?;
+    let outcome = profiled(kit, &route, &["--trace", &trace.display().to_string()], &program, &[])?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stderr.contains("Ranges:"), "{outcome}");
+    let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
+    let range = |name: &str| {
+        let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with("NVTX, thread "));
+        found.map(|slice| slice.time).with_context(|| format!("no range {name}: {slices:?}"))
+    };
+    let ([begin, end], [inner_begin, inner_end]) = (range("outer")?, range("inner?")?);
+    ensure!(begin <= inner_begin && inner_begin < inner_end && inner_end <= end, "{slices:?}");
+    Ok(())
 }

@@ -188,7 +188,7 @@ impl Recording {
             MOVE if record.name == OUT => (Kind::Move, "to host memory"),
             MOVE => (Kind::Move, "back to the card"),
             KERNEL => (Kind::Kernel, named()),
-            COPY => (Kind::Copy, direction(record.name)),
+            COPY => (Kind::Copy, names::of_direction(record.name.to_le_bytes()[0])),
             FILL => (Kind::Fill, "fill"),
             _ => return None,
         };
@@ -201,7 +201,7 @@ impl Recording {
             Kind::Call => path(record.path).to_owned(),
             Kind::Copy => {
                 let [_, from, to, _] = record.name.to_le_bytes();
-                format!("{} to {}", memory(from), memory(to))
+                format!("{} to {}", names::of_memory(from), names::of_memory(to))
             }
             _ => String::new(),
         };
@@ -215,37 +215,6 @@ fn path(path: u32) -> &'static str {
         PAGES => "request queue, pages in place",
         path if path & POSTED != 0 => "lane, posted",
         _ => "lane",
-    }
-}
-
-/// Returns the name of a `CUpti_ActivityMemcpyKind`.
-fn direction(name: u32) -> &'static str {
-    match name.to_le_bytes()[0] {
-        1 => "host to device",
-        2 => "device to host",
-        3 => "host to array",
-        4 => "array to host",
-        5 => "array to array",
-        6 => "array to device",
-        7 => "device to array",
-        8 => "device to device",
-        9 => "host to host",
-        10 => "peer to peer",
-        _ => "copy",
-    }
-}
-
-/// Returns the name of a `CUpti_ActivityMemoryKind`.
-fn memory(kind: u8) -> &'static str {
-    match kind {
-        1 => "pageable",
-        2 => "pinned",
-        3 => "device",
-        4 => "array",
-        5 => "managed",
-        6 => "device static",
-        7 => "managed static",
-        _ => "unknown",
     }
 }
 
