@@ -12,6 +12,7 @@ pub mod effort;
 pub mod fatbin;
 pub mod frontend;
 pub mod metrics;
+pub mod plugin;
 pub mod program;
 pub mod ring;
 pub mod running;

@@ -8,6 +8,7 @@ mod costs;
 mod endings;
 mod environment;
 mod errors;
+mod kubernetes;
 mod library_variables;
 mod managed;
 mod metrics;
@@ -72,6 +73,7 @@ fn collect(suite: &mut Suite) {
     endings::collect(suite);
     environment::collect(suite);
     errors::collect(suite);
+    kubernetes::collect(suite);
     library_variables::collect(suite);
     managed::collect(suite);
     metrics::collect(suite);

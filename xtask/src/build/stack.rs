@@ -36,6 +36,11 @@ impl Stack {
         self.folder.join("bin/vhost-user-cuda")
     }
 
+    /// The device plugin of Kubernetes.
+    pub fn plugin(&self) -> PathBuf {
+        self.folder.join("bin/vhost-cuda-plugin")
+    }
+
     /// The folder of the guest's libcudart and libcuda.
     pub fn guest_libraries(&self) -> PathBuf {
         self.folder.join("guest/lib")
