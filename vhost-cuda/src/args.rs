@@ -100,7 +100,8 @@ pub struct DaemonArgs {
     pub share: u32,
 
     /// Share GPU time with the other virtual machines whose daemons are connected to the arbiter on this unix socket
-    /// (`vhost-user-cuda arbiter`). Default: GPU time is not shared by weights.
+    /// (`vhost-user-cuda arbiter`), and with `--suspend-after` make room for each other's device memory. Default: GPU time is not
+    /// shared by weights.
     #[arg(long, value_name = "PATH")]
     pub arbiter: Option<PathBuf>,
 
@@ -213,7 +214,7 @@ pub struct DaemonArgs {
     pub control: Option<PathBuf>,
 
     /// Suspend a session that has made no call for this time, in seconds (0.1 to 86400), when another session finds no
-    /// device memory. The next call that needs the GPU brings it back. Default: never.
+    /// device memory, of this daemon or of another one at the same arbiter. The next call that needs the GPU brings it back. Default: never.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub suspend_after: Option<Duration>,
 

@@ -15,7 +15,7 @@ impl Fixture {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("vhost-cuda-control-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let suspender = Suspender::start(Options::default(), Arc::default()).unwrap();
+        let suspender = Suspender::start(Options::default(), Arc::default(), None).unwrap();
         let listening = start(&folder.join("socket"), suspender).unwrap();
         Self { folder, _listening: listening }
     }

@@ -43,8 +43,6 @@ pub struct Suspended {
     /// Allocations of `cuMemCreate` by their names. Memory of `cuMemAlloc` stays in its table, because it may end
     /// meanwhile with its context.
     pub created: Vec<(u64, Part)>,
-    /// Device memory that was given back, in bytes.
-    pub moved_bytes: u64,
-    /// The part of the contents that was copied, in bytes: the rest is zeros, or was there already.
+    /// The part of the contents that the last suspension copied, in bytes: the rest is zeros, or was there already.
     pub copied_bytes: u64,
 }
