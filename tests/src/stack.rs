@@ -76,6 +76,11 @@ impl Stack {
         self.root.join("guest/bin/vhost-cuda-run")
     }
 
+    /// The program that runs others and prints tables of what they did.
+    pub fn profiler(&self) -> PathBuf {
+        self.root.join("guest/bin/vhost-cuda-prof")
+    }
+
     /// The folder of settings for people who compile in a guest.
     pub fn guest_settings(&self) -> PathBuf {
         self.root.join("guest/etc")

@@ -15,6 +15,7 @@ mod metrics;
 mod nccl;
 mod old_root;
 mod profilers;
+mod profiles;
 mod shares;
 mod static_runtimes;
 mod sub_libraries;
@@ -79,6 +80,7 @@ fn collect(suite: &mut Suite) {
     nccl::collect(suite);
     old_root::collect(suite);
     profilers::collect(suite);
+    profiles::collect(suite);
     shares::collect(suite);
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);

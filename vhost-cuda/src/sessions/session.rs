@@ -10,6 +10,7 @@
 //! until it has ended, so the guest keeps those pages pinned.
 
 mod moves;
+pub mod profile;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -79,6 +80,7 @@ pub struct Session {
     /// See [`Totals::gpu_busy_ns`].
     gpu_busy_ns: Mutex<Option<u64>>,
     residence: Residence,
+    profile: profile::Asked,
 }
 
 impl std::fmt::Debug for Session {
@@ -177,6 +179,7 @@ impl Session {
             opened: Instant::now(),
             gpu_busy_ns: Mutex::default(),
             residence: Residence::default(),
+            profile: profile::Asked::default(),
         })
     }
 
@@ -203,6 +206,7 @@ impl Session {
             self.read_replies();
         }
         self.residence.end();
+        self.profile.end();
         let status = self.reap();
         self.outbox.lock().writer = None;
         let (end, owed, closers) = {
@@ -495,6 +499,11 @@ impl Session {
             if is_reply && self.moved(&header, &payload) {
                 continue;
             }
+            let Err(payload) =
+                (if is_reply { self.profile.answered(&header, payload) } else { Err(payload) })
+            else {
+                continue;
+            };
             let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
             let Some(call) = call else {
                 return debug!("session {}: its worker sent a frame that nobody asked for", self.label);

@@ -165,6 +165,16 @@ pub const GUEST_AUDITOR: Library = Library {
     place: Place::Guest,
 };
 
+/// The part of `vhost-cuda-prof` inside a program.
+pub const GUEST_INJECTION: Library = Library {
+    package: "vhost-cuda-injection",
+    version_script: "guest-lib/injection/libvhost-cuda-injection.map",
+    soname: "libvhost-cuda-injection.so",
+    development_name: None,
+    unwinder: Unwinder::Shared,
+    place: Place::Guest,
+};
+
 /// The driver API that executes on the CPU.
 pub const EMULATOR: Library = Library {
     package: "cuda-emulator",

@@ -143,10 +143,13 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
         library::link(paths, &folder, library)?;
     }
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
+    library::link(paths, &folder, &library::GUEST_INJECTION)?;
     library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
     // Static: it starts programs in containers with any C library.
     let launcher = cargo::executable(paths, "vhost-cuda-run", Linkage::Static)?;
     install(&launcher, &stack.launcher())?;
+    let profiler = cargo::executable(paths, "vhost-cuda-prof", Linkage::Static)?;
+    install(&profiler, &stack.profiler())?;
     for file in stack::GUEST_SETTINGS {
         let name = Path::new(file).file_name().context("A file of settings has no name")?;
         install(&paths.root.join(file), &stack.guest_settings().join(name))?;

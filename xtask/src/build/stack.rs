@@ -56,6 +56,11 @@ impl Stack {
         self.folder.join("guest/bin/vhost-cuda-run")
     }
 
+    /// The program that runs others and prints tables of what they did.
+    pub fn profiler(&self) -> PathBuf {
+        self.folder.join("guest/bin/vhost-cuda-prof")
+    }
+
     /// The folder of the settings for people who compile in the guest.
     pub fn guest_settings(&self) -> PathBuf {
         self.folder.join("guest/etc")

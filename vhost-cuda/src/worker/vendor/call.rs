@@ -51,6 +51,9 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let loaded = session.vendor.get(number)?;
     let function = loaded.rows.numbered(function).ok_or(CudaError::INVALID_VALUE)?;
     let Function { name, body, .. } = &loaded.rows.functions[function];
+    if session.profile.is_on() {
+        cx.thread.function = Some(name);
+    }
     let Body::Forward(call) = body else { return Err(CudaError::NOT_SUPPORTED) };
     let address = loaded.address(function).ok_or(CudaError::NOT_FOUND)?;
     if call.facts.links_code {
