@@ -188,7 +188,7 @@ fn pods_outlive_the_kubelet(kit: &Kit) -> Result<()> {
     drop(kubelet);
     let kubelet = MockKubelet::start(&plugin.kubelet(), checkpoint)?;
     kubelet.wait_for_plugin(0, PATIENCE)?;
-    kubelet.start_container(&pod)?;
+    kubelet.start_container(&pod).with_context(|| plugin.log())?;
     ensure!(plugin.daemons() == daemons, "{:?} instead of {daemons:?}\n{}", plugin.daemons(), plugin.log());
     let other = kubelet.admit("other", 1)?;
     finish(kit, &plugin, &other, "add_one", &[])?.expect_exit(0)?;
@@ -208,17 +208,18 @@ fn daemons_are_started_again(kit: &Kit) -> Result<()> {
     let is_other = |plugin: &Plugin| plugin.daemons().iter().any(|(_, pid)| *pid != first);
     plugin.wait_until("another daemon runs", PATIENCE, is_other)?;
     // It may not listen yet; the container of the pod starts again.
-    kubelet.start_container(&pod)?;
+    kubelet.start_container(&pod).with_context(|| plugin.log())?;
     finish(kit, &plugin, &pod, "add_one", &[])?.expect_exit(0)?;
     // After a restart of the node there are neither daemons nor files. The kubelet has its checkpoint.
     let ended = plugin.daemons();
     let mut plugin = plugin;
     plugin.kill();
     ended.iter().for_each(|(_, pid)| kill(*pid));
-    fs::remove_dir_all(plugin.run())?;
+    plugin.wait_until("all processes have ended", PATIENCE, |plugin| plugin.users_of_files().is_empty())?;
+    fs::remove_dir_all(plugin.run()).context("Cannot remove the plugin's folder")?;
     plugin.launch()?;
     kubelet.wait_for_plugin(1, PATIENCE)?;
-    kubelet.start_container(&pod)?;
+    kubelet.start_container(&pod).with_context(|| plugin.log())?;
     finish(kit, &plugin, &pod, "add_one", &[])?.expect_exit(0)?;
     kubelet.end_pod("pod");
     plugin.wait_until_empty(PATIENCE)

@@ -189,15 +189,26 @@ impl Daemons {
         }
         // The last one, if this plugin has not started it.
         end_processes(&self.folder, name)?;
-        let log = File::options().create(true).append(true).open(self.folder.log(name))?;
+        let log = self.folder.log(name);
+        let log = File::options().create(true).append(true).open(&log);
+        let log = log.with_context(|| format!("Cannot write the log of {name}"))?;
         let mut command = Command::new(&self.settings.program);
         // A group of its own: it outlives the plugin, also at a terminal.
         command.arg("--config").arg(self.folder.options(name)).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let program = self.settings.program.display();
-        let mut child = command.spawn().with_context(|| format!("Cannot start {program}"))?;
         let socket = self.folder.socket(name);
         let deadline = Instant::now() + START;
+        // The last one's socket, while the kernel or a child of it still has it open.
+        while Sockets::now().listens(&socket) {
+            ensure!(
+                Instant::now() < deadline,
+                "A process that has ended still listens on {}",
+                socket.display()
+            );
+            thread::sleep(LOOK);
+        }
+        let mut child = command.spawn().with_context(|| format!("Cannot start {program}"))?;
         while !Sockets::now().listens(&socket) {
             if let Some(status) = child.try_wait()? {
                 bail!("{program} for {name} ended at once ({status}){}", self.last_words(name));
@@ -210,7 +221,8 @@ impl Daemons {
             thread::sleep(LOOK);
         }
         // The users of containers differ. No other user of the node reaches the folder.
-        fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
+        fs::set_permissions(&socket, Permissions::from_mode(0o666))
+            .with_context(|| format!("Cannot open {} to the container's users", socket.display()))?;
         log::info!("{name}: started daemon {} for {} shards", child.id(), owner.shards.count());
         owner.child = Some(child);
         Ok(())
