@@ -6,8 +6,8 @@
 
 use std::sync::LazyLock;
 
+use crate::exports::CURAND;
 use crate::forward_named;
-use crate::fronts::CURAND;
 
 /// `curandStatus_t`
 type Status = i32;
@@ -326,7 +326,7 @@ mod tests {
         let (_, rows) = library("curand").expect("known");
         let host = rows.handles.iter().position(|kind| kind.name == "HostGenerator").expect("a kind");
         let mut found = 0;
-        for function in &rows.functions {
+        for function in rows.functions {
             let Body::Forward(call) = &function.body else { continue };
             let takes = |kind: &Kind| matches!(kind, Kind::Handle { kind, .. } if *kind == host);
             if call.parameters.iter().any(|parameter| takes(&parameter.kind)) {

@@ -8,7 +8,7 @@
 //! 16 bytes lies on the stack, among the integers without a register. Integers after it may still have a register.
 //! Results are integers or pointers.
 
-use cuda_library_rows::parse::MAX_PARAMETERS;
+use cuda_library_rows::MAX_PARAMETERS;
 
 /// The number of vector registers that hold arguments.
 pub const FLOATS: usize = 8;
