@@ -3,14 +3,13 @@
 //! Generates, from the rows of NVIDIA's libraries and from `names.txt`, which has the functions that are written here:
 //!
 //! * the forms of functions with 64-bit sizes from those with 32-bit sizes,
-//! * a function that returns `not_supported` for each row without one,
+//! * a function that returns `not_supported` for each row without one (see the crate `cuda-absent-names`),
 //! * for the tests, how the arguments of the functions here cross.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::{env, fs};
 
+use cuda_absent_names::build::{Binding, define, read, write};
 use cuda_library_rows::{Answer, Body, Call, Function, Kind, Library, Number, libraries};
 
 /// The functions that are written in this crate, and those of cuBLASLt's descriptors, which the guest's library has, too. One that is
@@ -18,34 +17,30 @@ use cuda_library_rows::{Answer, Body, Call, Function, Kind, Library, Number, lib
 const NAMES: &str = "names.txt";
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed={NAMES}");
-    let written = fs::read_to_string(NAMES).expect("the list exists");
+    let written = read(NAMES);
     let names: HashSet<&str> = written.lines().collect();
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let (mut forms, mut absent, mut answers) = (String::new(), Vec::new(), String::from("&[\n"));
     for library in libraries() {
         let (long, long_names) = long_forms(library, &|name| names.contains(name));
-        let source = long + &stubs(library, &|name| names.contains(name) || long_names.contains(name));
-        fs::write(out.join(format!("{}.rs", library.name)), source).expect("OUT_DIR is writable");
+        forms += &long;
+        absent.extend(missing(library, &|name| names.contains(name) || long_names.contains(name)));
+        writeln!(answers, "    ({}, {}),", absent.len(), library.statuses.not_supported)
+            .expect("writing to a string");
     }
-    fs::write(out.join("signatures.rs"), signatures(&names)).expect("OUT_DIR is writable");
+    define("cuda_emulator_library_absent", Binding::Global, absent);
+    write("answers.rs", &(answers + "]\n"));
+    write("long_forms.rs", &forms);
+    write("signatures.rs", &signatures(&names));
 }
 
-/// Returns Rust source of the functions of a library that are missing. They return `not_supported`; those that do not return a status
-/// are left out.
-fn stubs(library: &Library, is_written: &dyn Fn(&str) -> bool) -> String {
+/// Returns the functions of a library that are missing: they return `not_supported`. Those that do not return a status are left out.
+fn missing(library: &Library, is_written: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
     let exported = library.functions.iter().filter(|function| !function.is_form());
     let missing = exported.filter(|function| match &function.body {
         Body::Forward(call) => call.answer == Answer::Status && !is_written(function.name),
         _ => !is_written(function.name),
     });
-    let stub = |function: &Function| {
-        format!(
-            "/// Not supported.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {}() -> i32 {{ {} }}\n",
-            function.name, library.statuses.not_supported
-        )
-    };
-    missing.map(stub).collect()
+    missing.map(|function| function.name).collect()
 }
 
 /// Returns Rust source that compares each function which is written here with its row. The compiler compares the numbers of
