@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Reads the description of CUDA's API: the rows of the driver's calls ([`calls`], `protocol/calls`) and those of the functions of
-//! NVIDIA's libraries ([`libraries`], `protocol/libraries/rows`). Both are in one language, and [`rows`] reads it.
+//! Reads the description of CUDA's API: the rows of the driver's calls ([`calls`], `protocol/calls`), those of the functions of
+//! NVIDIA's libraries ([`libraries`], `protocol/libraries/rows`), and those of its management library ([`getters`], `protocol/nvml`).
+//! All are in one language, and [`rows`] reads it.
 //!
 //! Only `cargo xtask generate` and tests use this crate. It leaks what it has read: the tables of a library consist of references
 //! that live as long as the program, and these programs read each file once.
@@ -9,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod getters;
 pub mod libraries;
 pub mod rows;
 

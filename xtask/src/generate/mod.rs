@@ -7,6 +7,7 @@ mod dispatch;
 mod entries;
 mod exports;
 mod file;
+mod getters;
 mod libraries;
 mod stubs;
 mod table;
@@ -19,6 +20,7 @@ use clap::Args;
 
 use crate::paths::Paths;
 pub use cuda_api_description::calls::{Area, Effect, Field, Row, areas};
+use cuda_api_description::getters::getters;
 pub use file::File;
 pub use libraries::descriptions;
 
@@ -57,6 +59,7 @@ pub fn files(root: &Path) -> Result<Vec<File>> {
     files.extend(table::files(&areas)?);
     files.extend(stubs::files(&areas)?);
     files.extend(dispatch::files(&areas)?);
+    files.extend(getters::files(&getters(root)?)?);
     let all = descriptions(root)?;
     files.extend(libraries::files(root, &all)?);
     files.extend(exports::files(&all)?);
