@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use cuda_api_description::libraries::Description;
-use cuda_library_rows::{Answer, Body, Call, HandleKind, Kind, Number, Parameter};
+use cuda_api_description::libraries::{Description, Export};
+use cuda_library_rows::{Answer, Body, Call, Function, Kind, Library, Number, Parameter};
 
 use super::file::{File, OWN};
 use super::libraries::{constant, module};
@@ -19,7 +19,7 @@ const KEYWORDS: [&str; 4] = ["type", "in", "ref", "mod"];
 pub fn files(all: &[Description]) -> Result<Vec<File>> {
     let mut files = all.iter().map(file).collect::<Result<Vec<_>>>()?;
     let (mut modules, mut fronts, mut by_hand) = (String::new(), String::new(), String::new());
-    for Description { library, by_hand: written, .. } in all {
+    for Description { library, exports } in all {
         let (name, constant) = (module(library.name), constant(library.name));
         // Writing to a string does not fail.
         let _ = writeln!(modules, "mod {name};");
@@ -28,7 +28,7 @@ pub fn files(all: &[Description]) -> Result<Vec<File>> {
             "/// NVIDIA's {}.\npub static {constant}: Front = Front::new(&cuda_library_rows::{constant});",
             library.name
         );
-        let written = library.functions.iter().zip(written).filter(|(_, written)| **written);
+        let written = library.functions.iter().zip(exports).filter(|(_, export)| **export == Export::ByHand);
         by_hand.extend(written.map(|(function, _)| format!("fn {}();", function.name)));
     }
     let names = by_hand.replace("fn ", "").replace("();", ",");
@@ -49,27 +49,45 @@ fn path(name: &str) -> String {
 }
 
 fn file(description: &Description) -> Result<File> {
-    let Description { library, by_hand, .. } = description;
+    let Description { library, exports } = description;
     let front = constant(library.name);
     let mut code = format!(
         "#![allow(unused_imports, clippy::missing_safety_doc)]\n\nuse std::ffi::c_char;\n\nuse super::{front};\n\
          use crate::{{Structure, forward, number_in, refuse}};\n"
     );
-    for ((index, function), by_hand) in library.functions.iter().enumerate().zip(by_hand) {
-        if function.is_form() || *by_hand {
+    for ((index, function), export) in library.functions.iter().enumerate().zip(exports) {
+        if function.is_form() {
             continue;
         }
         let name = function.name;
         // Writing to a string does not fail.
-        let _ = match &function.body {
-            Body::Custom => Ok(()),
-            Body::Refuse(reason) => writeln!(
+        let _ = match (export, &function.body) {
+            (Export::ByHand, _) | (_, Body::Custom) => Ok(()),
+            (_, Body::Refuse(reason)) => writeln!(
                 code,
                 "\n/// Not supported: {reason}.\n#[unsafe(no_mangle)]\npub extern \"C\" fn {name}() -> i32 {{ \
                  refuse(&{front}, {index}) }}"
             ),
-            Body::Forward(call) => {
-                writeln!(code, "\n{}", entry_point(name, library.handles, index, call, &front))
+            (Export::Row, Body::Forward(call)) => {
+                let body = |slots: &str, convert: &str| {
+                    format!(
+                        "// SAFETY: the row describes NVIDIA's function; its contract for these arguments is this function's.\n    \
+                         unsafe {{ forward(&{front}, {index}, &[{slots}]){convert} }}"
+                    )
+                };
+                writeln!(code, "\n{}", entry_point(library, name, call, body))
+            }
+            (Export::Calls { function, arguments }, Body::Forward(call)) => {
+                let places = places(library.functions, name).join(", ");
+                let more = if arguments.is_empty() { String::new() } else { format!(", {arguments}") };
+                let body = |slots: &str, _: &str| {
+                    format!(
+                        "// SAFETY: the arguments are those of the functions of these rows, as this function's contract says.\n    \
+                         unsafe {{ crate::custom::{}::{function}([{places}], &[{slots}]{more}) }}",
+                        module(library.name)
+                    )
+                };
+                writeln!(code, "\n{}", entry_point(library, name, call, body))
             }
         };
     }
@@ -80,7 +98,15 @@ fn file(description: &Description) -> Result<File> {
     File::new(&path(&module(library.name)), OWN, &what, &format!("{ROWS}/{}.rows", library.name), &code)
 }
 
-fn entry_point(name: &str, handles: &[HandleKind], index: usize, call: &Call, front: &str) -> String {
+/// The positions of a function and of its further forms.
+fn places(functions: &[Function], name: &str) -> Vec<String> {
+    let all = functions.iter().enumerate().filter(|(_, function)| function.symbol() == name);
+    all.map(|(place, _)| place.to_string()).collect()
+}
+
+/// An exported function. `body` returns its body for the slots of its arguments and the conversion of the result.
+fn entry_point(library: &Library, name: &str, call: &Call, body: impl Fn(&str, &str) -> String) -> String {
+    let handles = library.handles;
     let (mut parameters, mut slots) = (Vec::new(), Vec::new());
     for (position, parameter) in call.parameters.iter().enumerate() {
         let own = own_name(call.parameters, position);
@@ -110,11 +136,9 @@ fn entry_point(name: &str, handles: &[HandleKind], index: usize, call: &Call, fr
         Answer::Nothing => (String::new(), ";".to_owned()),
     };
     format!(
-        "#[unsafe(no_mangle)]\n#[rustfmt::skip]\npub unsafe extern \"C\" fn {name}({}){answer} {{\n    \
-         // SAFETY: the row describes NVIDIA's function; its contract for these arguments is this function's.\n    \
-         unsafe {{ forward(&{front}, {index}, &[{}]){convert} }}\n}}",
+        "#[unsafe(no_mangle)]\n#[rustfmt::skip]\npub unsafe extern \"C\" fn {name}({}){answer} {{\n    {}\n}}",
         parameters.join(", "),
-        slots.join(", ")
+        body(&slots.join(", "), &convert)
     )
 }
 
@@ -190,6 +214,12 @@ mod tests {
         assert!(text.contains("refuse(&X, 1)"), "{text}");
         assert!(text.contains("fn c(tol: f64, tol_imaginary: f64) -> u64"), "{text}");
         assert!(!text.contains("fn h(") && !text.contains("fn k(") && !text.contains("Other"), "{text}");
+        let text = source(
+            "handle H\nhandle G\n0 wrap f(h: H, n: i32) [writes] as fill(4, true);\n1 forward f@Other(g: G, n: i32) [writes];\n\
+             2 wrap g(h: H) [writes] as end();\n",
+        );
+        assert!(text.contains("crate::custom::x::fill([0, 1], &[h, n as u64], 4, true)"), "{text}");
+        assert!(text.contains("crate::custom::x::end([2], &[h])"), "{text}");
         let text = source("handle S struct 64\n0 forward f(s: S) [writes];\n");
         assert!(text.contains("fn f(s: u64) -> i32") && text.contains("&[number_in(s)]"), "{text}");
     }

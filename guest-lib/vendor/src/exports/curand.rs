@@ -20,6 +20,13 @@ pub unsafe extern "C" fn curandCreateGenerator(generator: u64, rng_type: i32) ->
 
 #[unsafe(no_mangle)]
 #[rustfmt::skip]
+pub unsafe extern "C" fn curandDestroyGenerator(generator: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::by_place([2, 3], &[generator]) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
 pub unsafe extern "C" fn curandGetVersion(version: u64) -> i32 {
     // SAFETY: the row describes NVIDIA's function; its contract for these arguments is this function's.
     unsafe { forward(&CURAND, 4, &[version]) as i32 }
@@ -30,6 +37,111 @@ pub unsafe extern "C" fn curandGetVersion(version: u64) -> i32 {
 pub unsafe extern "C" fn curandGetProperty(r#type: i32, value: u64) -> i32 {
     // SAFETY: the row describes NVIDIA's function; its contract for these arguments is this function's.
     unsafe { forward(&CURAND, 5, &[r#type as u64, value]) as i32 }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandSetPseudoRandomGeneratorSeed(generator: u64, seed: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::by_place([7, 11], &[generator, seed]) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandSetGeneratorOffset(generator: u64, offset: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::by_place([8, 12], &[generator, offset]) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandSetGeneratorOrdering(generator: u64, order: i32) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::by_place([9, 13], &[generator, order as u64]) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: u64, num_dimensions: u32) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::set_dimensions([10, 14], &[generator, num_dimensions as u64]) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateSeeds(generator: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::by_place([15, 26], &[generator]) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerate(generator: u64, outputPtr: u64, num: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([16, 27], &[generator, outputPtr, num], 4, false) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateLongLong(generator: u64, outputPtr: u64, num: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([17, 28], &[generator, outputPtr, num], 8, false) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateUniform(generator: u64, outputPtr: u64, num: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([18, 29], &[generator, outputPtr, num], 4, false) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateUniformDouble(generator: u64, outputPtr: u64, num: u64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([19, 30], &[generator, outputPtr, num], 8, false) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateNormal(generator: u64, outputPtr: u64, n: u64, mean: f32, stddev: f32) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([20, 31], &[generator, outputPtr, n, u64::from(mean.to_bits()), u64::from(stddev.to_bits())], 4, true) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateNormalDouble(generator: u64, outputPtr: u64, n: u64, mean: f64, stddev: f64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([21, 32], &[generator, outputPtr, n, mean.to_bits(), stddev.to_bits()], 8, true) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateLogNormal(generator: u64, outputPtr: u64, n: u64, mean: f32, stddev: f32) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([22, 33], &[generator, outputPtr, n, u64::from(mean.to_bits()), u64::from(stddev.to_bits())], 4, true) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGenerateLogNormalDouble(generator: u64, outputPtr: u64, n: u64, mean: f64, stddev: f64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([23, 34], &[generator, outputPtr, n, mean.to_bits(), stddev.to_bits()], 8, true) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGeneratePoisson(generator: u64, outputPtr: u64, n: u64, lambda: f64) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([24, 35], &[generator, outputPtr, n, lambda.to_bits()], 4, false) }
+}
+
+#[unsafe(no_mangle)]
+#[rustfmt::skip]
+pub unsafe extern "C" fn curandGeneratePoissonMethod(generator: u64, outputPtr: u64, n: u64, lambda: f64, method: i32) -> i32 {
+    // SAFETY: the arguments are those of the functions of these rows, as this function's contract says.
+    unsafe { crate::custom::curand::fill([25, 36], &[generator, outputPtr, n, lambda.to_bits(), method as u64], 4, false) }
 }
 
 #[unsafe(no_mangle)]

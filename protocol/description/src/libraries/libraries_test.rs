@@ -46,11 +46,30 @@ fn comments_and_spaces_are_not_in_the_digest() {
         plain,
         digest("# Why.\n\n0 forward f(h: Handle,  n: i32) [writes wait];  # A note.\n  1 custom g [none];\n")
     );
+    // The guest's exported function is no affair of the host.
+    assert_eq!(plain, digest("0 wrap f(h: Handle, n: i32) [writes wait] as fill(4);\n1 custom g [none];"));
     for other in [
         "0 forward f(h: Handle, n: i32) [writes];\n1 custom g [none];",
         "0 custom g [none];\n1 forward f(h: Handle, n: i32) [writes wait];",
     ] {
         assert_ne!(plain, digest(other), "{other}");
+    }
+}
+
+#[test]
+fn exported_functions_have_an_origin() {
+    let export = |row: &str| Ok::<_, Error>(library(&format!("{HEAD}{row}"), "")?.exports.remove(0));
+    assert_eq!(export("0 forward f(h: Handle) [writes];"), Ok(Export::Row));
+    assert_eq!(export("0 wrap f(h: Handle) [writes];"), Ok(Export::ByHand));
+    assert_eq!(export("0 custom f [writes];"), Ok(Export::ByHand));
+    let calls = Export::Calls { function: "fill".into(), arguments: "4, true".into() };
+    assert_eq!(export("0 wrap f(h: Handle) [writes] as fill(4, true);"), Ok(calls));
+    for row in [
+        "0 forward f(h: Handle) [writes] as g();",
+        "0 wrap f(h: Handle) [writes] g();",
+        "0 custom f [none] as g();",
+    ] {
+        assert!(export(row).is_err(), "{row}");
     }
 }
 

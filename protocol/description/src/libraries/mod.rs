@@ -27,7 +27,7 @@
 //! | kind | the exported function |
 //! | --- | --- |
 //! | `forward` | is generated, and sends the call to the worker |
-//! | `wrap` | is written by hand (`guest-lib/vendor/src/custom`), and sends the call to the worker |
+//! | `wrap` | is written by hand (`guest-lib/vendor/src/custom`), and sends the call to the worker. With a clause `as fill(4, true)` the function is generated, and calls the function `fill` there with the positions of the row and of its forms, its arguments, and `4, true` |
 //! | `custom` | is written by hand, and this row sends nothing |
 //! | `refuse` | returns `not_supported`, for the reason behind the brackets |
 //!
@@ -121,8 +121,7 @@ struct Building {
     handles: Vec<HandleKind>,
     descriptors: Vec<Descriptor>,
     functions: Vec<Function>,
-    /// Whether the exported functions are written by hand.
-    by_hand: Vec<bool>,
+    exports: Vec<Export>,
     positions: Vec<u16>,
 }
 
@@ -131,15 +130,34 @@ struct Building {
 pub struct Description {
     /// The library.
     pub library: Library,
-    /// For each function whether the exported function is written by hand.
-    pub by_hand: Vec<bool>,
+    /// The origin of each exported function.
+    pub exports: Vec<Export>,
+}
+
+/// The origin of an exported function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Export {
+    /// It follows from the row.
+    Row,
+    /// It calls a function of the guest that is written by hand, with the positions of the row and of its forms, with the slots of
+    /// its arguments, and with these further arguments.
+    Calls {
+        /// The name of the function.
+        function: String,
+        /// The further arguments, as Rust has them.
+        arguments: String,
+    },
+    /// It is written by hand.
+    ByHand,
 }
 
 /// Parses the rows of a library, and the attributes of its descriptors.
 pub fn library(text: &str, attributes: &str) -> Result<Description, Error> {
     let descriptors = attributes::parse(attributes).map_err(|what| Error { line: 0, what })?;
     let mut building = Building { descriptors, ..Building::default() };
+    let mut all = String::new();
     for (line, item) in rows::read(text)? {
+        all.push_str(&meaning(&item));
         let read = match item {
             Item::Directive(text) => directive(&mut building, &text),
             Item::Row(row) => function(&mut building, &row),
@@ -161,9 +179,20 @@ pub fn library(text: &str, attributes: &str) -> Result<Description, Error> {
         descriptors: slice(building.descriptors),
         functions: slice(building.functions),
         positions: slice(building.positions),
-        digest: digest(text) ^ digest(attributes),
+        digest: digest(&all) ^ digest(attributes),
     };
-    Ok(Description { library, by_hand: building.by_hand })
+    Ok(Description { library, exports: building.exports })
+}
+
+/// Returns what guest and host must agree on: a line without the parts that concern the guest's exported function only.
+fn meaning(item: &Item) -> String {
+    match item {
+        Item::Directive(text) => format!("{text}\n"),
+        Item::Row(Row { number, kind, name, inputs, result, effect, words, .. }) => {
+            let kind = if kind == "wrap" { "forward" } else { kind };
+            format!("{number} {kind} {name} {inputs:?} {result:?} {effect:?} {words:?}\n")
+        }
+    }
 }
 
 fn directive(library: &mut Building, line: &str) -> Result<(), String> {
@@ -236,7 +265,7 @@ fn function(library: &mut Building, row: &Row) -> Result<(), String> {
     if library.functions.iter().any(|function| function.name == row.name) {
         return Err(format!("`{}` has another row", row.name));
     }
-    library.by_hand.push(matches!(row.kind.as_str(), "wrap" | "custom"));
+    library.exports.push(export(row)?);
     library.functions.push(Function {
         name: kept_text(&row.name),
         number: row.number,
@@ -244,6 +273,23 @@ fn function(library: &mut Building, row: &Row) -> Result<(), String> {
         body,
     });
     Ok(())
+}
+
+fn export(row: &Row) -> Result<Export, String> {
+    let too_much = || Err(format!("`{}` is too much", row.rest));
+    Ok(match row.kind.as_str() {
+        "refuse" => Export::Row,
+        "wrap" if !row.rest.is_empty() => {
+            let call = row.rest.strip_prefix("as ").and_then(|call| call.strip_suffix(')')?.split_once('('));
+            let Some((function, arguments)) = call.filter(|(function, _)| is_name(function)) else {
+                return too_much();
+            };
+            Export::Calls { function: function.to_owned(), arguments: arguments.to_owned() }
+        }
+        _ if !row.rest.is_empty() => return too_much(),
+        "forward" => Export::Row,
+        _ => Export::ByHand,
+    })
 }
 
 fn effect(effect: &rows::Effect) -> Result<Effect, String> {
@@ -322,9 +368,6 @@ fn call(library: &mut Building, inputs: &[(String, String)], row: &Row) -> Resul
         Some("void") => Answer::Nothing,
         Some(word) => Answer::Number(number(word).ok_or_else(|| format!("nothing returns `{word}`"))?),
     };
-    if !row.rest.is_empty() {
-        return Err(format!("`{}` is too much", row.rest));
-    }
     let (notes, facts): (Vec<String>, Vec<String>) =
         row.words.iter().cloned().partition(|word| is_of_notes(word));
     let notes = facts::notes(&mut library.handles, &pairs, &notes)?;

@@ -94,7 +94,7 @@ pub static CUBLASLT: Library = Library {
             Attribute { number: 3, name: "CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSB", bytes: 4, offset: 20, default: 0, is_given: false, is_pointer: false, is_readonly: false, descriptor: None },], parts: &[], bytes: 24, crossing_bytes: 24 },],
     functions: FUNCTIONS,
     positions: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52],
-    digest: 0x9e403c60f9458fec,
+    digest: 0x7ca48f8b167c8fe5,
 };
 
 #[rustfmt::skip]

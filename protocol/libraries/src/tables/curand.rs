@@ -24,7 +24,7 @@ pub static CURAND: Library = Library {
     descriptors: &[],
     functions: FUNCTIONS,
     positions: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42],
-    digest: 0xcf4e669e0db15568,
+    digest: 0x32d76f9e00a58772,
 };
 
 #[rustfmt::skip]

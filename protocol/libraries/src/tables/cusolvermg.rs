@@ -24,7 +24,7 @@ pub static CUSOLVERMG: Library = Library {
     descriptors: &[],
     functions: FUNCTIONS,
     positions: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18],
-    digest: 0xc34fe6ebb5871177,
+    digest: 0x1f2735d2bbbabab0,
 };
 
 #[rustfmt::skip]

@@ -69,7 +69,7 @@ pub static CUSPARSELT: Library = Library {
             Attribute { number: 100, name: "IS_MADE", bytes: 4, offset: 8, default: 0, is_given: true, is_pointer: false, is_readonly: false, descriptor: None },], parts: &[Contained { name: "SELECTION", kind: 2, offset: 16 }], bytes: 456, crossing_bytes: 456 },],
     functions: FUNCTIONS,
     positions: &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
-    digest: 0xd30fc5de3206ee88,
+    digest: 0x9744da3fcd46d2a5,
 };
 
 #[rustfmt::skip]
