@@ -48,6 +48,7 @@ extern "C" fn plain(_: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f
     0
 }
 
+/// Defines a function of as many parameters as a library's can have.
 macro_rules! library_function {
     ($($name:ident)*) => {
         /// Stands for any function of a library. Functions with fewer parameters are called like this one, which does

@@ -74,6 +74,7 @@ impl Arguments {
     ///
     /// It must be a C function of these arguments, which must be valid for its use of them.
     pub unsafe fn call(&self, address: usize) -> u64 {
+        /// Calls the function with the integers of these indices.
         macro_rules! call {
             ($($index:literal)*) => {{
                 type Float = f64;

@@ -15,6 +15,7 @@ thread_local! {
     static CALLS: RefCell<Vec<(&'static str, [u64; 9])>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Defines functions of a library that note their calls.
 macro_rules! fakes {
     ($($name:ident)*) => {
         $(extern "C" fn $name(
