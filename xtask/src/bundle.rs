@@ -145,9 +145,10 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
 
 /// The files of NVIDIA's libraries that have a front.
 fn vendor_files() -> Vec<String> {
-    let parts = |library: &Library| library.parts.iter().map(|part| part.soname.clone()).collect::<Vec<_>>();
+    let parts = |library: &'static Library| library.parts.iter().map(|part| part.soname);
     cuda_library_rows::libraries()
-        .flat_map(|library| library.sonames.iter().cloned().chain(parts(library)))
+        .flat_map(|library| library.sonames.iter().copied().chain(parts(library)))
+        .map(str::to_owned)
         .collect()
 }
 

@@ -250,10 +250,10 @@ pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -
     let archive = archive(paths, place, package)?;
     fs::create_dir_all(scripts)?;
     for library in cuda_library_rows::libraries() {
-        for soname in &library.sonames {
+        for soname in library.sonames {
             let script = scripts.join(format!("{soname}.map"));
             let exported = library.functions.iter().filter(|function| !function.is_form());
-            let mut names: Vec<&str> = exported.map(|function| function.name.as_str()).collect();
+            let mut names: Vec<&str> = exported.map(|function| function.name).collect();
             if place == Place::Guest {
                 names.push(part::IN_FRONT);
             }

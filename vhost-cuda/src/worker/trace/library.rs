@@ -146,6 +146,7 @@ impl Cupti {
         // SAFETY: the library's constructors run here. Whoever runs the daemon chose the folders, or the system's owner did.
         let file = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let file = file.inspect_err(|error| debug!("{}: {error}", path.display())).ok()?;
+        /// Returns a function of CUPTI.
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: CUPTI's functions have these signatures (cupti_activity.h, cupti_events.h).

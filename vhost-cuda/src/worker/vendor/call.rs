@@ -111,7 +111,7 @@ impl<'a> Attempt<'a> {
         // Bounds the memory of the answers before any code runs.
         self.call.answer_bytes(rows, &slots)?;
         let described_objects = self.fill(data, &slots, &mut memory)?;
-        if let [parameter] = &self.call.parameters[..]
+        if let [parameter] = self.call.parameters
             && let Kind::End(kind) = parameter.kind
         {
             return self.end(kind, slots[0]);
@@ -194,7 +194,7 @@ impl<'a> Attempt<'a> {
     /// slots.
     fn fill<'d>(&self, data: &'d [u8], slots: &[u64], memory: &mut Memory) -> Result<Contents<'d>, Refusal> {
         let (mut rest, mut described_objects) = (data, Contents::new());
-        for &index in &self.call.roles.reads {
+        for &index in self.call.roles.reads {
             let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
             let (piece, later) = rest.split_at_checked(padded(bytes)).ok_or(CudaError::INVALID_VALUE)?;
             match self.call.parameters[index].kind {
@@ -262,7 +262,7 @@ impl<'a> Attempt<'a> {
             slots[index] == PRESENT && matches!(self.call.parameters[index].kind, Kind::Scalar { .. })
         };
         let roles = &self.call.roles;
-        let outlives = self.call.facts.uncaptured || roles.writes.iter().chain(&roles.changes).any(is_result);
+        let outlives = self.call.facts.uncaptured || roles.writes.iter().chain(roles.changes).any(is_result);
         if !self.cx.session.graphs.is_capturing() || !outlives {
             return Ok(());
         }
@@ -292,7 +292,7 @@ impl<'a> Attempt<'a> {
     /// Returns the contents of host memory that holds handles, by parameter.
     fn originals(&self, slots: &[u64], memory: &mut Memory) -> Originals {
         let mut originals = Originals::new();
-        for &index in &self.call.roles.changes {
+        for &index in self.call.roles.changes {
             if let Kind::Host(host) = &self.call.parameters[index].kind
                 && self.handles_in(host, slots).is_some()
             {

@@ -2,13 +2,15 @@
 
 //! Derives roles from the parameters and facts of a row.
 
-use crate::{Answer, Direction, Facts, Kind, Notes, Parameter, Roles};
+use cuda_library_rows::{Answer, Direction, Facts, Kind, Notes, Parameter, Roles};
+
+use crate::slice;
 
 /// Returns the roles of the parameters of one function.
 pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &Notes) -> Roles {
-    let all = |is: &dyn Fn(&Kind) -> bool| -> Vec<usize> {
+    let all = |is: &dyn Fn(&Kind) -> bool| -> &'static [usize] {
         let indices = parameters.iter().enumerate();
-        indices.filter(|(_, parameter)| is(&parameter.kind)).map(|(index, _)| index).collect()
+        slice(indices.filter(|(_, parameter)| is(&parameter.kind)).map(|(index, _)| index).collect())
     };
     let first = |is: &dyn Fn(&Kind) -> bool| all(is).first().copied();
     let new = parameters.iter().enumerate().find_map(|(index, parameter)| match parameter.kind {
@@ -22,8 +24,8 @@ pub fn roles(parameters: &[Parameter], answer: Answer, facts: &Facts, notes: &No
     };
     let is_described = |kind: &Kind| matches!(kind, Kind::Described { .. });
     let is_sent_as_it_is = |kind: &Kind| is_by_value(kind) || *kind == Kind::Graph;
-    let mut encoded = all(&is_described);
-    encoded.extend(all(&|kind| !is_described(kind) && !is_sent_as_it_is(kind)));
+    let others = all(&|kind| !is_described(kind) && !is_sent_as_it_is(kind));
+    let encoded = slice([all(&is_described), others].concat());
     let measured = all(&|kind| matches!(kind, Kind::Measured(_)));
     let changes = notes.changed().next().is_some();
     let answers = facts.wait

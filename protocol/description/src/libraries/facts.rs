@@ -2,9 +2,11 @@
 
 //! The words after the parameters of a function: changes of notes of handles, and facts about the function.
 
-use super::text::split;
-use crate::expression::Expression;
-use crate::{Facts, Function, HandleKind, Note, Notes};
+use cuda_library_rows::{Facts, Function, HandleKind, Note, Notes};
+
+use super::expression;
+use crate::rows::split;
+use crate::{kept_text, slice};
 
 /// Returns whether a word concerns notes instead of facts.
 pub(super) fn is_of_notes(word: &str) -> bool {
@@ -17,9 +19,10 @@ pub(super) fn is_of_notes(word: &str) -> bool {
 pub(super) fn notes(
     handles: &mut [HandleKind],
     pairs: &[(&str, &str)],
-    words: &[&str],
+    words: &[String],
 ) -> Result<Notes, String> {
-    let mut notes = Notes::default();
+    let (mut needs, mut takes, mut forgets) = (Vec::new(), Vec::new(), Vec::new());
+    let mut notes = Notes::NONE;
     let index = |name: &str| pairs.iter().position(|(known, _)| *known == name);
     for word in words {
         let (fact, rest) = word.split_once('(').unwrap_or_default();
@@ -40,21 +43,21 @@ pub(super) fn notes(
             if fact != "needs" {
                 let (handle, note) = name.split_once('.').ok_or_else(|| format!("`{name}` is no note"))?;
                 let kind = pairs.iter().find(|(known, _)| *known == handle).map(|(_, kind)| *kind);
-                let kind = handles.iter_mut().find(|known| Some(known.name.as_str()) == kind);
+                let kind = handles.iter_mut().find(|known| Some(known.name) == kind);
                 let kind = kind.ok_or_else(|| format!("`{handle}` is no handle"))?;
-                if !kind.notes.iter().any(|known| known == note) {
-                    kind.notes.push(note.to_owned());
+                if !kind.notes.contains(&note) {
+                    kind.notes = slice([kind.notes, &[kept_text(note)]].concat());
                 }
             }
             let note = note(handles, pairs, name)?;
             match fact {
-                "notes" => notes.takes.push((note, Expression::parse(value, &index)?)),
-                "needs" => notes.needs.push((note, Expression::parse(value, &index)?)),
-                _ => notes.forgets.push(note),
+                "notes" => takes.push((note, expression::parse(value, &index)?)),
+                "needs" => needs.push((note, expression::parse(value, &index)?)),
+                _ => forgets.push(note),
             }
         }
     }
-    Ok(notes)
+    Ok(Notes { needs: slice(needs), takes: slice(takes), forgets: slice(forgets), ..notes })
 }
 
 /// Parses `HANDLE.NAME`, given the names and kinds of parameters.
@@ -63,17 +66,17 @@ pub(super) fn note(handles: &[HandleKind], pairs: &[(&str, &str)], text: &str) -
     let (parameter, name) = text.trim().split_once('.').ok_or_else(unknown)?;
     let handle = pairs.iter().position(|(known, _)| *known == parameter).ok_or_else(unknown)?;
     let kind = handles.iter().find(|known| known.name == pairs[handle].1).ok_or_else(unknown)?;
-    let note = kind.notes.iter().position(|known| known == name).ok_or_else(unknown)?;
+    let note = kind.notes.iter().position(|known| *known == name).ok_or_else(unknown)?;
     Ok(Note { handle, note })
 }
 
 /// Parses facts (see [`crate::Facts`]). Functions and parameters in them must be listed before.
-pub(super) fn facts(functions: &[Function], names: &[&str], words: &[&str]) -> Result<Facts, String> {
-    let mut facts = Facts::default();
-    for &word in words {
+pub(super) fn facts(functions: &[Function], names: &[&str], words: &[String]) -> Result<Facts, String> {
+    let mut facts = Facts::NONE;
+    for word in words {
         let (fact, argument) = match word.strip_suffix(')').and_then(|word| word.split_once('(')) {
             Some((fact, argument)) => (fact, Some(argument)),
-            None => (word, None),
+            None => (word.as_str(), None),
         };
         let function = |name: &str| {
             let found = functions.iter().position(|function| function.name == name);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the rows of the call table. `protocol/calls/README.md` describes their form.
+//! The rows of the call table. `protocol/calls/README.md` describes their form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use regex::Regex;
+
+pub use crate::rows::Effect;
+use crate::rows::{self, Item, fields, split};
 
 /// The folder of the rows.
 const FOLDER: &str = "protocol/calls";
@@ -34,15 +37,12 @@ const AREAS: [&str; 19] = [
     "vendor",
 ];
 
-/// A row: the parts of its first line, in order, and its clauses.
-const ROW: &str = r#"(?x)^
-    0x(?<number>[0-9a-f]{4}) \ (?<kind>\w+) \ (?<name>\w+)
-    \((?<inputs>[^()]*)\) \ ->\ \((?<results>[^()]*)\)
-    \ \[(?<state>\w+) (?:\((?<getter>[^()]+)\))? \ (?<work>\w+) \ (?<launches>\w+) \ (?<text>\w+) (?<words>(?:\ \w+)*)\]
-    (?:\ as\ (?<function>\w+)\((?<arguments>.*?)\))?
-    (?:\ entry\ (?<order>first|last)(?:\ /\ (?<per_thread>\w+))?)?
-    (?:\ where\ (?<ranges>.*))?
-    ;$"#;
+/// The clauses behind a row's facts.
+const CLAUSES: &str = r"(?x)^
+    (?:as\ (?<function>\w+)\((?<arguments>.*?)\))?
+    (?:\ ?entry\ (?<order>first|last)(?:\ /\ (?<per_thread>\w+))?)?
+    (?:\ ?where\ (?<ranges>.*))?
+    $";
 
 /// The rows of a file.
 #[derive(Debug)]
@@ -95,23 +95,6 @@ pub struct Row {
     pub ranges: Vec<(String, String)>,
 }
 
-/// What a call does to the session's state (`State` in the crate `virtio-cuda-protocol`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Makes an object, a hold on one, or a name for a part of one.
-    Creates,
-    /// Ends one.
-    Ends,
-    /// Changes an object. The call that returns the setting, or the reason why none does.
-    Sets(Result<String, String>),
-    /// Changes contents only.
-    Writes,
-    /// Changes nothing.
-    Nothing,
-    /// The row of the library's function says it.
-    Library,
-}
-
 /// Reads all areas, in the order of the table.
 pub fn areas(root: &Path) -> Result<Vec<Area>> {
     for file in fs::read_dir(root.join(FOLDER)).with_context(|| format!("Cannot read {FOLDER}"))? {
@@ -132,90 +115,59 @@ pub fn areas(root: &Path) -> Result<Vec<Area>> {
 
 /// Reads one file.
 fn area(name: String, text: &str) -> Result<Area> {
-    let row = Regex::new(ROW)?;
-    let (mut title, mut rows, mut docs, mut since, mut open) =
-        (Vec::new(), Vec::new(), Vec::new(), None, String::new());
-    for (number, line) in text.lines().enumerate() {
-        let at = || format!("line {}", number + 1);
-        let line = line.trim();
-        if let Some(text) = line.strip_prefix("# ") {
-            title.extend((!text.starts_with("SPDX")).then(|| text.to_owned()));
-        } else if let Some(text) = line.strip_prefix("///") {
-            docs.push(text.trim().to_owned());
-        } else if let Some(version) = line.strip_prefix("since ") {
-            since = Some(version.parse().with_context(at)?);
-        } else if !line.is_empty() {
-            open = if open.is_empty() { line.to_owned() } else { format!("{open} {line}") };
-            if open.ends_with(';') {
+    let clauses = Regex::new(CLAUSES)?;
+    let (mut rows, mut since) = (Vec::new(), None);
+    for (line, item) in rows::read(text)? {
+        let at = || format!("line {line}");
+        match item {
+            Item::Directive(text) => {
+                let version =
+                    text.strip_prefix("since ").with_context(|| format!("{}: no row: {text}", at()))?;
+                since = Some(version.parse().with_context(at)?);
+            }
+            Item::Row(row) => {
                 let since =
                     since.with_context(|| format!("{}: no `since VERSION` before the first row", at()))?;
-                let found = row.captures(&open).with_context(|| format!("{}: no row: {open}", at()))?;
-                rows.push(parse(&found, std::mem::take(&mut docs), since).with_context(at)?);
-                open.clear();
+                rows.push(call(row, &clauses, since).with_context(at)?);
             }
         }
     }
-    ensure!(open.is_empty() && docs.is_empty(), "the last row has no end");
+    let title = text.lines().filter_map(|line| line.strip_prefix("# "));
+    let title: Vec<&str> = title.filter(|line| !line.starts_with("SPDX")).collect();
     Ok(Area { name, title: title.join(" "), rows })
 }
 
-fn parse(found: &regex::Captures<'_>, docs: Vec<String>, since: u32) -> Result<Row> {
-    let text = |part: &str| found.name(part).map_or("", |found| found.as_str()).to_owned();
-    let optional = |part: &str| found.name(part).map(|found| found.as_str().to_owned());
-    let state = match (text("state").as_str(), optional("getter")) {
-        ("creates", None) => Effect::Creates,
-        ("ends", None) => Effect::Ends,
-        ("writes", None) => Effect::Writes,
-        ("none", None) => Effect::Nothing,
-        ("library", None) => Effect::Library,
-        ("sets", Some(getter)) => match getter.strip_prefix('"') {
-            Some(reason) => Effect::Sets(Err(reason.trim_end_matches('"').to_owned())),
-            None => Effect::Sets(Ok(getter)),
-        },
-        ("sets", None) => bail!("`sets` names the call that returns the setting, or says why none does"),
-        (other, _) => bail!("`{other}` is no effect on the state"),
+fn call(row: rows::Row, clauses: &Regex, since: u32) -> Result<Row> {
+    let rows::Row { docs, number, kind, name, inputs, result, effect, mut words, rest } = row;
+    let pairs = |text: &str| -> Result<Vec<Field>> {
+        let pairs = fields(text).map_err(Error::msg)?.into_iter();
+        Ok(pairs.map(|(name, of)| Field { name, of }).collect())
     };
-    let pair = |text: String| {
-        let (name, of) = text.split_once(": ").with_context(|| format!("`{text}` has no type"))?;
-        Ok((name.to_owned(), of.to_owned()))
-    };
-    let pairs = |part: &str| split(&text(part)).into_iter().map(pair).collect::<Result<Vec<_>>>();
-    let fields = |part: &str| {
-        let fields = pairs(part)?.into_iter().map(|(name, of)| Field { name, of });
-        Ok::<Vec<_>, anyhow::Error>(fields.collect())
-    };
+    let result = result.as_deref().and_then(|text| text.strip_prefix('(')?.strip_suffix(')'));
+    let results = pairs(result.context("a call has `-> (RESULTS)`")?)?;
+    let inputs = inputs.context("a call has `(INPUTS)`")?;
+    ensure!(words.len() >= 3, "a call states what it does to the device's work, to launches and to texts");
+    let others = words.split_off(3);
+    let facts = <[String; 3]>::try_from(words).map_err(|_| Error::msg("three facts"))?;
+    let found = clauses.captures(&rest).with_context(|| format!("`{rest}` are no clauses"))?;
+    let text = |part: &str| found.name(part).map(|found| found.as_str().to_owned());
+    let list = |text: &str| split(text).into_iter().map(str::to_owned).collect();
+    let ranges = pairs(&text("ranges").unwrap_or_default())?;
     Ok(Row {
         docs,
-        number: u32::from_str_radix(&text("number"), 16)?,
+        number,
         since,
-        kind: text("kind"),
-        name: text("name"),
-        inputs: fields("inputs")?,
-        results: fields("results")?,
-        state,
-        facts: [text("work"), text("launches"), text("text")],
-        words: text("words").split_whitespace().map(str::to_owned).collect(),
-        call: optional("function").map(|function| (function, split(&text("arguments")))),
-        entry: optional("order").map(|order| (order, optional("per_thread"))),
-        ranges: pairs("ranges")?,
+        kind,
+        name,
+        inputs: inputs.into_iter().map(|(name, of)| Field { name, of }).collect(),
+        results,
+        state: effect,
+        facts,
+        words: others,
+        call: text("function").map(|function| (function, list(&text("arguments").unwrap_or_default()))),
+        entry: text("order").map(|order| (order, text("per_thread"))),
+        ranges: ranges.into_iter().map(|Field { name, of }| (name, of)).collect(),
     })
-}
-
-/// Splits at commas outside of brackets.
-fn split(text: &str) -> Vec<String> {
-    let (mut parts, mut depth) = (vec![String::new()], 0_u32);
-    for letter in text.chars() {
-        match letter {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        match parts.last_mut() {
-            Some(part) if letter != ',' || depth > 0 => part.push(letter),
-            _ => parts.push(String::new()),
-        }
-    }
-    parts.into_iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
 /// Compares rows with each other.

@@ -2,14 +2,18 @@
 
 //! The kinds of parameters.
 
-use super::facts::note;
-use super::text::{count, number, split};
-use crate::attributes::Descriptor;
-use crate::expression::Expression;
-use crate::{
+use cuda_library_rows::attributes::Descriptor;
+use cuda_library_rows::expression::Expression;
+use cuda_library_rows::{
     Asked, Body, Call, Check, Direction, Element, Function, HandleKind, Host, Kind, Measure, Number,
     Parameter, Scratch, ScratchBytes,
 };
+
+use super::expression;
+use super::facts::note;
+use super::{count, number};
+use crate::kept;
+use crate::rows::split;
 
 /// The names that the kinds of a function's parameters can refer to.
 pub(super) struct Kinds<'a> {
@@ -110,8 +114,7 @@ impl Kinds<'_> {
         let is_size = |parameter: &&Parameter| {
             matches!(&parameter.kind, Kind::Host(Host { element: Element::Number(Number::U64), .. }))
         };
-        answers.iter().any(is_size)
-            && others.iter().all(|parameter| self.names.contains(&parameter.name.as_str()))
+        answers.iter().any(is_size) && others.iter().all(|parameter| self.names.contains(&parameter.name))
     }
 
     /// Parses `T[E]` or `T[E] of P` after `malloc`.
@@ -179,7 +182,7 @@ impl Kinds<'_> {
         if direction == Direction::InOut && matches!(element, Element::Handle(_)) {
             return Err("handles in host memory are `in` or `out`".into());
         }
-        Ok(Kind::Host(Host { direction, nullable: word.ends_with('?'), element, count, room, check }))
+        Ok(Kind::Host(kept(Host { direction, nullable: word.ends_with('?'), element, count, room, check })))
     }
 
     /// Parses a rule for the numbers of an array.
@@ -188,7 +191,7 @@ impl Kinds<'_> {
         let parts = split(inside.strip_suffix(')').unwrap_or_default());
         let base = parts.get(1).map(|name| self.parameter(name)).transpose()?;
         let value =
-            || Expression::parse(parts.first().copied().unwrap_or_default(), &|name| self.index(name));
+            || expression::parse(parts.first().copied().unwrap_or_default(), &|name| self.index(name));
         Ok(match word {
             "rising" => Check::Rising { span: value()?, base },
             "below" => Check::Below { limit: value()?, base },
@@ -202,7 +205,7 @@ impl Kinds<'_> {
     fn counted<'t>(&self, text: &'t str) -> Result<(&'t str, Option<Expression>), String> {
         let Some((element, count)) = text.split_once('[') else { return Ok((text.trim(), None)) };
         let count = count.strip_suffix(']').ok_or("the `]` is missing")?;
-        Ok((element.trim(), Some(Expression::parse(count, &|name| self.index(name))?)))
+        Ok((element.trim(), Some(expression::parse(count, &|name| self.index(name))?)))
     }
 
     fn element(&self, text: &str) -> Result<Element, String> {
