@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(300);
 pub const NODE: &str = "127.0.0.1";
 /// The folder that is compiled into the kubelet, for sockets of plugins.
 pub const KUBELET: &str = "/var/lib/kubelet";
+/// The kubelet's folders of logs, which are compiled into it.
+const LOGS: [&str; 2] = ["/var/log/pods", "/var/log/containers"];
 /// The parent of the control groups of containerd's containers.
 const CGROUP: &str = "k8s.io";
 
@@ -55,11 +57,17 @@ pub fn enter_namespaces() -> Result<()> {
     }
     // Files can be removed when containers and their mounts have ended with the namespaces.
     let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+    let made: Vec<&str> =
+        [KUBELET].into_iter().chain(LOGS).filter(|place| !Path::new(place).exists()).collect();
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
     unshare.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env("TMPDIR", folder.path());
     let status = unshare.status().context("Cannot run unshare")?;
     remove_groups();
+    for place in made {
+        // A place for a mount, which was empty below it.
+        let _ = fs::remove_dir(place);
+    }
     folder.close().context("Cannot remove the cluster's files")?;
     std::process::exit(status.code().unwrap_or(1));
 }
@@ -82,11 +90,13 @@ impl Cluster {
     pub fn start(programs: &Path, kubelet: &Path, contents: &[PathBuf]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("vhost-cuda-cluster-").tempdir()?;
         let at = folder.path();
-        for name in ["log", "cni", "pods"] {
+        for name in ["log", "cni"] {
             fs::create_dir(at.join(name))?;
         }
         bind(kubelet, KUBELET)?;
-        bind(&at.join("pods"), "/var/log/pods")?;
+        for logs in LOGS {
+            bind(&at.join(logs.trim_start_matches('/')), logs)?;
+        }
         for (name, text) in files(programs, at) {
             fs::write(at.join(name), text)?;
         }
