@@ -184,6 +184,8 @@ fn a_user_may_share_many_files_in_all_sessions_together_and_leaves_some_to_other
 fn a_worker_that_does_not_read_its_answers_is_left() {
     let exchange = Exchange::new();
     let one = worker(&exchange, 7);
+    // A thread begins it.
+    wait_until("its session has begun", || !exchange.0.lock().sessions.is_empty());
     let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     for _ in 0..100 {
         if write_with(&one, question.as_bytes(), None).is_err() {
