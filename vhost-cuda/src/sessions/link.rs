@@ -153,6 +153,13 @@ pub struct MoveTerms {
     pub budget_bytes: u64,
 }
 
+impl MoveTerms {
+    /// Returns whether as much moves as there is room for.
+    pub fn is_in_pieces(&self) -> bool {
+        self.flags & IN_PIECES != 0
+    }
+}
+
 /// [`Moved::outcome`]: done.
 pub const MOVED: u32 = 0;
 /// [`Moved::outcome`]: the session was in that state before.

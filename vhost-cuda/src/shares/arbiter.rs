@@ -4,7 +4,7 @@
 //! One thread does all the work. It sleeps while machines do not compete: a worker that starts work after a pause
 //! rings its bell. While they compete it reads all pages at short intervals, and at once when a bell rings.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -284,13 +284,12 @@ impl Arbiter {
                 Ok(())
             }
             (ROOM, Some(_)) => {
-                let own = BTreeSet::from_iter(machine.gpus());
-                let shares_one = |(other, machine): (&Id, &Machine)| {
-                    *other != id && machine.gpus().iter().any(|gpu| own.contains(gpu))
-                };
+                let own = machine.gpus();
+                let shares_one = |other: &Machine| other.gpus().iter().any(|gpu| own.contains(gpu));
                 let others =
-                    self.machines.iter().filter(|entry| shares_one((entry.0, entry.1))).map(|(id, _)| *id);
-                let outgoing = self.requests.begin(id, message.number, others.collect(), page::now());
+                    self.machines.iter().filter(|(other, machine)| **other != id && shares_one(machine));
+                let others = others.map(|(other, _)| *other).collect();
+                let outgoing = self.requests.begin(id, message.number, others, page::now());
                 self.send_all(outgoing);
                 Ok(())
             }

@@ -266,13 +266,7 @@ impl Client {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        if let Some(arbiter) = &state.arbiter
-            && let Err(error) = worker.announce(number, arbiter)
-        {
-            // The listening thread notices its end.
-            debug!("the arbiter was not told of a worker: {error}");
-            let _ = arbiter.shutdown(std::net::Shutdown::Both);
-        }
+        state.tell(|arbiter| worker.announce(number, arbiter));
         state.workers.insert(number, worker);
         Ok(Enrolment { client: Arc::downgrade(self), number, fds })
     }
@@ -291,15 +285,21 @@ impl Client {
 }
 
 impl State {
-    /// Sends a message to the arbiter. Returns false if there is none. One that does not read is given up.
+    /// Sends a message to the arbiter. Returns false if there is none, or if it does not take the message.
     fn send(&self, message: &Message) -> bool {
+        self.tell(|arbiter| message::send(arbiter, message, &[]))
+    }
+
+    /// Sends messages by `send`. Returns false if there is no arbiter. One that does not take them is given up.
+    fn tell(&self, send: impl FnOnce(&UnixStream) -> io::Result<()>) -> bool {
         let Some(arbiter) = &self.arbiter else { return false };
-        let is_sent = message::send(arbiter, message, &[]).is_ok();
-        if !is_sent {
+        let sent = send(arbiter);
+        if let Err(error) = &sent {
+            debug!("the arbiter does not take a message: {error}");
             // The listening thread notices its end.
             let _ = arbiter.shutdown(std::net::Shutdown::Both);
         }
-        is_sent
+        sent.is_ok()
     }
 }
 
@@ -331,15 +331,10 @@ impl Enrolment {
     pub fn name_gpus(&self) {
         let Some(client) = self.client.upgrade() else { return };
         let mut state = client.lock();
-        let State { arbiter, workers, .. } = &mut *state;
-        let Some(worker) = workers.get_mut(&self.number) else { return };
+        let Some(worker) = state.workers.get_mut(&self.number) else { return };
         worker.gpus = worker.page.slots().iter().map_while(Slot::uuid).collect();
-        if let Some(arbiter) = arbiter
-            && worker.name_gpus(self.number, arbiter).is_err()
-        {
-            // The listening thread notices its end.
-            let _ = arbiter.shutdown(std::net::Shutdown::Both);
-        }
+        let Some(worker) = state.workers.get(&self.number) else { return };
+        state.tell(|arbiter| worker.name_gpus(self.number, arbiter));
     }
 }
 

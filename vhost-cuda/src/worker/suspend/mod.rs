@@ -6,7 +6,7 @@
 //! and all other objects stay as they are. A resumption does the reverse. Until its last step has succeeded the store keeps all
 //! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents.
 //!
-//! Two sessions that fill the card and the host's memory together change places in pieces ([`IN_PIECES`]). A session is suspended in
+//! Two sessions that fill the card and the host's memory together change places in pieces ([`MoveTerms::is_in_pieces`]). A session is suspended in
 //! part meanwhile: each part of its memory is either on the card or in the store.
 
 mod digests;
@@ -39,7 +39,7 @@ use super::run::executor::Replies;
 use super::run::marks::may_look_while_others_capture;
 use super::state::SessionState;
 use crate::sessions::link::{
-    CONTENTS_DIFFER, DRIVER_FAILED, Frame, IN_PIECES, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
+    CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
     NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
 };
 use crate::sessions::recording::{BACK, OUT};
@@ -188,7 +188,7 @@ fn give_back(
         *suspended = Some(now);
         return Ok(moved);
     }
-    let in_pieces = terms.flags & IN_PIECES != 0;
+    let in_pieces = terms.is_in_pieces();
     // SAFETY: the gate is closed and the device has done all work, so nothing uses the session's memory.
     let copied =
         unsafe { steps::give_back(gpu, &carriers, here, terms.budget_bytes, in_pieces, &mut now.store) };
@@ -211,7 +211,7 @@ fn resume(
     let Some(now) = suspended else { return failed(MOVED_BEFORE) };
     session.gate.resume();
     *contexts = session.contexts.all();
-    match bring_back(session, terms.flags & IN_PIECES != 0, now, contexts) {
+    match bring_back(session, terms.is_in_pieces(), now, contexts) {
         Ok(moved) if moved.outcome == MOVED => {
             // The next suspension copies only what has changed.
             *session.suspension.kept.lock() = suspended.take().map(|now| now.store);

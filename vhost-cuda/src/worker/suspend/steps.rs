@@ -169,19 +169,18 @@ pub unsafe fn bring_back_pieces(
         // SAFETY: the caller promises that no work uses it; its contents are in the store.
         let _ = unsafe { part.give_back(memory) };
     }
-    let outcome = match failure {
-        Some(error) => Err(Unmoved::Driver(error)),
-        None if back.is_empty() => Err(Unmoved::DeviceMemory),
-        // SAFETY: the caller's promises.
-        None => unsafe { bring_back(memory, carriers, &mut back, store) },
-    };
-    if outcome.is_err() {
-        for part in &mut back {
+    if let Some(error) = failure {
+        for part in back {
             // SAFETY: as above.
             let _ = unsafe { part.give_back(memory) };
         }
+        return Err(Unmoved::Driver(error));
     }
-    outcome?;
+    if back.is_empty() {
+        return Err(Unmoved::DeviceMemory);
+    }
+    // SAFETY: the caller's promises.
+    unsafe { bring_back(memory, carriers, &mut back, store) }?;
     back.iter().for_each(|part| store.remove(part.address()));
     Ok(back.len() == count)
 }
