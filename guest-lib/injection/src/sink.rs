@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// The time for sending what is left when the program ends.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the sender's thread is told.
+/// A message to the thread that sends events.
 enum Message {
     Event(Event),
     /// Send all that has come, and confirm.

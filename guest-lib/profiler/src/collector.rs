@@ -45,7 +45,7 @@ impl Shared {
     }
 }
 
-/// What programs have sent.
+/// Receives the events of programs, and adds them to tables and a timeline.
 #[derive(Debug)]
 pub struct Collector {
     shared: Arc<Shared>,
@@ -122,7 +122,7 @@ fn accept_all(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Reads lines until the process ends, or sends what is none.
+/// Reads lines with events until the process ends, or until it sends a line that cannot be read.
 fn read_all(stream: UnixStream, shared: &Shared) {
     let mut stream = BufReader::new(stream);
     loop {

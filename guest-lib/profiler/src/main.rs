@@ -25,7 +25,8 @@ const FOLDERS: [&str; 2] = ["../lib/vhost-cuda", "../lib"];
 const VARIABLES: [&str; 2] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"];
 /// The socket's name, beside the link to that library.
 const SOCKET: &str = "socket";
-/// Exit status if the program was found but does not start, if there is none, and if a profile cannot be made.
+/// The exit status for a program that was found but does not start, for one that was not found, and for a profile that cannot be
+/// made.
 const CANNOT_START: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const FAILED: u8 = 125;

@@ -92,7 +92,7 @@ pub fn define<'a>(answer: &str, binding: Binding, names: impl IntoIterator<Item 
 ///
 /// # Panics
 ///
-/// If a line of `refused` is none.
+/// If `refused` names a check that is not known.
 pub fn refusals<'a>(names: impl IntoIterator<Item = &'a str>, refused: &str) -> String {
     let known: BTreeMap<&str, &str> = refused.lines().filter_map(|line| line.split_once(' ')).collect();
     let mut source = String::from("&[\n");

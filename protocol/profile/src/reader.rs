@@ -28,7 +28,7 @@ pub struct Slice {
 
 /// Returns the slices of a timeline, by begin.
 ///
-/// Errors: the reason for which it is none: its messages, an end without a begin, a row that was not described.
+/// Errors: the bytes are not a trace, because a message cannot be read, a slice ends that has not begun, or its row was not described.
 pub fn slices(trace: &[u8]) -> Result<Vec<Slice>, String> {
     let trace = Trace::decode(trace).map_err(|error| error.to_string())?;
     let (mut tracks, mut names, mut events) = (HashMap::new(), HashMap::new(), Vec::new());

@@ -127,7 +127,7 @@ fn serve(client: &UnixStream, suspender: &Suspender) -> io::Result<()> {
 
 /// Returns the sessions of a request with a time in milliseconds.
 ///
-/// Errors: the reason for which it is none.
+/// Errors: the reason for which the fields select nothing, or the time is refused.
 fn selected(session: Option<u64>, connection: Option<u64>, all: bool, ms: u32) -> Result<Selection, String> {
     let selected = protocol::selection(session, connection, all)?;
     if ms > MAX_TIMEOUT_MS { Err(format!("a time of more than {MAX_TIMEOUT_MS} ms")) } else { Ok(selected) }
