@@ -76,6 +76,9 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares"]
     )]
     suspend: Vec<u64>,
+    /// With --shares: the machines compete for so many GPUs at once
+    #[arg(long, value_name = "NUMBER", requires = "shares", default_value_t = 1)]
+    gpus: usize,
     /// With --shares: only rows whose names contain this text; may be repeated
     #[arg(long, value_name = "TEXT", requires = "shares")]
     rows: Vec<String>,
@@ -145,8 +148,8 @@ fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SHARES))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
     let (places, rows) = (&arguments.shares, &arguments.rows);
-    Bench { paths, device, program, logs, places, rows, quick: arguments.quick, rounds: arguments.rounds }
-        .run()
+    let BenchArguments { quick, rounds, gpus, .. } = *arguments;
+    Bench { paths, device, program, logs, places, rows, quick, rounds, gpus }.run()
 }
 
 fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
