@@ -79,6 +79,11 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_user_sessions: Option<u32>,
 
+    /// Sessions that a virtual machine may open per second (1 to 1000), after `--max-sessions` of them at once. More wait: each one
+    /// takes a new worker, whose start holds locks of NVIDIA's driver.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub session_rate: u32,
+
     /// The number of threads that each session's worker uses for large copies of pageable memory (1 to 64). Default:
     /// half of the CPUs, at most 4.
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]

@@ -133,6 +133,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         max_sessions: args.max_sessions,
         memory: args.memory,
         cgroups,
+        session_rate: args.session_rate,
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         guest_pages,
         lose_sessions: args.lose_sessions,

@@ -36,6 +36,7 @@ use crate::limits::account::Account;
 use crate::limits::budget::Budget;
 use crate::limits::cgroup::{Cgroups, Group};
 use crate::limits::descriptors::Descriptors;
+use crate::limits::rate::Rate;
 use crate::limits::request_budget::RequestBudget;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{DeviceReport, Refusal, Refusals};
@@ -71,6 +72,8 @@ pub struct Settings {
     pub cgroups: Option<Arc<Cgroups>>,
     /// The maximum number of sessions at once of one user of the guest, other than its root.
     pub max_user_sessions: u32,
+    /// The number of sessions that a machine may open per second.
+    pub session_rate: u32,
     /// Device code that workers have loaded.
     pub images: Arc<ImageCache>,
     /// The objects that sessions share with each other.
@@ -124,6 +127,7 @@ pub struct Device {
     /// True if the device was given up because its workers do not end.
     failed: AtomicBool,
     refusals: Refusals,
+    openings: Rate,
     sessions: Mutex<Sessions>,
 }
 
@@ -191,6 +195,7 @@ impl Device {
             paused: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),
+            openings: Rate::new(settings.max_sessions, settings.session_rate),
             sessions: Mutex::default(),
             settings,
         })

@@ -22,6 +22,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             guest_pages: GuestPages::All,
             lose_sessions: false,
             suspend_with_machine: false,
+            session_rate: 20,
             max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),
             exchange: Exchange::new(),

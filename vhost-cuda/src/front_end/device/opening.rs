@@ -4,6 +4,8 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use log::{Level, debug, log, warn};
 use virtio_cuda_protocol::transport::{
@@ -18,6 +20,7 @@ use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
 use crate::limits::budget::Charge;
+use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
 use crate::metrics::report::Refusal;
 use crate::owner::{Machine, Owner};
@@ -28,6 +31,10 @@ use crate::sessions::session::{End, Session, Tables};
 
 /// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
+/// Limits messages about sessions that are opened too fast.
+static HASTE: Throttle = Throttle::new(1, Duration::from_secs(60));
+/// The time between two looks at whether a session that waits for its turn is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
 /// The next session number in the log, for all connections of the daemon.
 static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
@@ -146,6 +153,25 @@ impl Device {
         Some((reservation, UserSession { device: self.clone(), uid }))
     }
 
+    /// Waits until the machine may open one more session. Returns false if the session is no longer wanted.
+    fn wait_for_turn(&self, reservation: &Reservation) -> bool {
+        let turn = Instant::now() + self.openings.take();
+        let stands = || reservation.stands(&self.sessions.lock());
+        while let left = turn.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && stands()
+        {
+            log!(
+                HASTE.level(Level::Warn),
+                "connection {}: sessions are opened faster than {} per second (--session-rate), so they wait",
+                self.connection,
+                self.settings.session_rate
+            );
+            thread::sleep(left.min(LOOK));
+        }
+        stands()
+    }
+
     /// Runs a session on a thread of its own until it ends.
     fn run_session(
         self: &Arc<Self>,
@@ -154,6 +180,9 @@ impl Device {
         of_user: UserSession,
         chain: Chain,
     ) {
+        if !self.wait_for_turn(&reservation) {
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
         // Before a worker is taken, because its context is charged.
         let Ok(slot) = self.with_settled_memory(|| self.join_account()) else {
             self.refusals.count(Refusal::DeviceMemory);
