@@ -8,6 +8,7 @@
 mod cupti;
 mod nvtx;
 mod sink;
+mod started;
 
 use std::ffi::c_int;
 

@@ -21,14 +21,25 @@ pub enum Kind {
     Gate,
     /// A move of a suspended session's memory.
     Move,
-    /// A range or mark of NVTX.
+    /// A mark of NVTX, or a range that was pushed and popped.
     Range,
+    /// A range of NVTX that was started and ended (`nvtxRangeStart`). Those of one row do not overlap.
+    Span,
 }
 
 impl Kind {
     /// All kinds, in the order of their tables.
-    pub const ALL: [Self; 8] =
-        [Self::Kernel, Self::Copy, Self::Fill, Self::Api, Self::Call, Self::Gate, Self::Move, Self::Range];
+    pub const ALL: [Self; 9] = [
+        Self::Kernel,
+        Self::Copy,
+        Self::Fill,
+        Self::Api,
+        Self::Call,
+        Self::Gate,
+        Self::Move,
+        Self::Range,
+        Self::Span,
+    ];
 
     /// Returns whether a GPU does it, so that its row is a stream.
     pub fn is_gpu(self) -> bool {

@@ -214,7 +214,12 @@ int main(void) {
     void *domain = create("training");
     struct { uint16_t version, size; uint32_t category; int32_t rest[4]; uint64_t payload; int32_t type; const char *text; }
         attributes = {3, 48, 0, {0}, 0, 1, "inner\n"};
+    uint64_t (*start)(const char *) = functions[0][5], (*start_in)(void *, void *) = functions[1][2];
+    void (*end)(uint64_t) = functions[0][7], (*end_in)(void *, uint64_t) = functions[1][3];
     if (push("outer") != 0 || push_in(domain, &attributes) != 0) return 2;
+    attributes.text = "second";
+    const uint64_t first = start("first"), second = start_in(domain, &attributes);
+    end(first), end_in(domain, second), end(second);
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     if (!cuda || ((int (*)(unsigned))dlsym(cuda, "cuInit"))(0)) return 3;
     if (pop_in(domain) != 0 || pop() != 0 || pop() >= 0) return 4;
@@ -233,11 +238,15 @@ fn ranges_of_nvtx(kit: &Kit) -> Result<()> {
     outcome.expect_exit(0)?;
     ensure!(outcome.stderr.contains("Ranges:"), "{outcome}");
     let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
-    let range = |name: &str| {
-        let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with("NVTX, thread "));
+    let range = |name: &str, row: &str| {
+        let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with(row));
         found.map(|slice| slice.time).with_context(|| format!("no range {name}: {slices:?}"))
     };
-    let ([begin, end], [inner_begin, inner_end]) = (range("outer")?, range("inner?")?);
+    let [[begin, end], [inner_begin, inner_end]] =
+        [range("outer", "NVTX, thread ")?, range("inner?", "NVTX, thread ")?];
     ensure!(begin <= inner_begin && inner_begin < inner_end && inner_end <= end, "{slices:?}");
+    let [first, second] = [range("first", "NVTX ranges")?, range("second", "NVTX ranges")?];
+    ensure!(first[0] <= second[0] && second[0] <= first[1] && first[1] <= second[1], "{slices:?}");
+    ensure!(slices.iter().filter(|slice| slice.category == "span").count() == 2, "{slices:?}");
     Ok(())
 }
