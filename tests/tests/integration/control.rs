@@ -49,25 +49,36 @@ pub struct Controlled {
 impl Controlled {
     /// Starts one with `more` options, and with the emulator's `memory`.
     pub fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
+        Self::start_with(kit, more, memory, false)
+    }
+
+    /// Starts one from a copy of its program, which can be replaced.
+    pub fn start_copy(kit: &Kit, more: &[&str]) -> Result<Self> {
+        Self::start_with(kit, more, None, true)
+    }
+
+    fn start_with(kit: &Kit, more: &[&str], memory: Option<&str>, is_copy: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let control = Control::at(&folder.path().join("control"));
         let more = more.iter().copied().map(str::to_owned);
         let arguments = control.options().into_iter().chain(more).collect();
         let memory = memory.map(|bytes| ("CUDA_EMULATOR_MEMORY".to_owned(), bytes.to_owned()));
         let environment = memory.into_iter().collect();
-        let mut route = route(kit, &DaemonOptions { arguments, environment, ..Default::default() })?;
+        let options = DaemonOptions { arguments, environment, is_copy, ..Default::default() };
+        let mut route = route(kit, &options)?;
         daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
         Ok(Self { route, control, folder })
     }
 
     /// Starts the program, and waits until it has begun.
-    fn program(&self, kit: &Kit, arguments: &[&str]) -> Result<Running> {
+    pub fn program(&self, kit: &Kit, arguments: &[&str]) -> Result<Running> {
         let program = start(kit, &self.route, "suspended", arguments)?;
         program.wait_for_stdout("begun", LIMIT)?;
         Ok(program)
     }
 
-    fn ask(&self, line: &str) -> Result<Value> {
+    /// Sends a request that must be carried out.
+    pub fn ask(&self, line: &str) -> Result<Value> {
         let answer = self.control.ask(line)?;
         ensure!(answer["ok"] == true, "{line}: {answer}");
         Ok(answer)
@@ -88,7 +99,7 @@ impl Controlled {
 }
 
 /// Ends a program that must find its memory as it was.
-fn finish(program: Running) -> Result<()> {
+pub fn finish(program: Running) -> Result<()> {
     program.signal(libc::SIGTERM);
     let outcome = program.finish(LIMIT)?;
     outcome.expect_exit(0)?;

@@ -14,6 +14,7 @@ mod metrics;
 mod nccl;
 mod old_root;
 mod profilers;
+mod replaced;
 mod shares;
 mod static_runtimes;
 mod sub_libraries;
@@ -77,6 +78,7 @@ fn collect(suite: &mut Suite) {
     nccl::collect(suite);
     old_root::collect(suite);
     profilers::collect(suite);
+    replaced::collect(suite);
     shares::collect(suite);
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);

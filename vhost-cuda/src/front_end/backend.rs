@@ -261,11 +261,13 @@ impl VhostUserBackend for Backend {
             }
         })?;
         *self.transfer.lock() = Some(transfer);
+        self.device.transfers.store(true, Ordering::Release);
         Ok(None)
     }
 
     fn check_device_state(&self) -> io::Result<()> {
         let Some(transfer) = self.transfer.lock().take() else { return Ok(()) };
+        self.device.transfers.store(false, Ordering::Release);
         let result = transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")));
         match &result {
             Ok(()) => info!("connection {}: device state transferred", self.device.connection),
