@@ -240,7 +240,8 @@ impl Relay {
     /// Errors: the library refuses it, or does not handle it within `patience`.
     pub fn replay(&self, next_avail: &[Option<u16>], patience: Duration) -> io::Result<()> {
         let mut state = self.state.lock();
-        let messages = state.record.messages(next_avail)?;
+        state.record.set_positions(next_avail);
+        let messages = state.record.messages()?;
         // The library checks later ones by its answer to this one.
         Message::request(MARK, Vec::new()).send(&self.library)?;
         for message in messages {

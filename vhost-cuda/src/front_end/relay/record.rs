@@ -130,10 +130,21 @@ impl Record {
         Ok(())
     }
 
-    /// Returns the messages to repeat. `next_avail` has the position of each queue from which chains were taken.
+    /// Notes the position of each queue from which chains were taken, as if the front-end had said it. It counts until the queue
+    /// runs again, which may be after the next replacement.
+    pub fn set_positions(&mut self, next_avail: &[Option<u16>]) {
+        for (queue, next) in (0..MAX_QUEUES).zip(next_avail) {
+            let Some(next) = *next else { continue };
+            let request = Request::SET_VRING_BASE as u32;
+            let body = [queue.to_ne_bytes(), u32::from(next).to_ne_bytes()].concat();
+            self.queues.insert((queue, request), Message::request(request, body));
+        }
+    }
+
+    /// Returns the messages to repeat.
     ///
     /// Errors: the process has no descriptors.
-    pub fn messages(&self, next_avail: &[Option<u16>]) -> io::Result<Vec<Message>> {
+    pub fn messages(&self) -> io::Result<Vec<Message>> {
         let mut messages = Vec::new();
         let of_device = |requests: &[Request], messages: &mut Vec<Message>| {
             let noted = requests.iter().filter_map(|&request| self.device.get(&(request as u32)));
@@ -158,17 +169,9 @@ impl Record {
             messages.push(message);
         }
         of_device(&OF_DEVICE[BEFORE_MEMORY..], &mut messages)?;
-        let queues: Vec<u32> = self.queues.keys().map(|&(queue, _)| queue).collect();
-        for queue in (0..MAX_QUEUES).filter(|queue| queues.contains(queue)) {
-            for request in OF_QUEUE {
-                let taken = next_avail.get(queue as usize).copied().flatten();
-                if let (Request::SET_VRING_BASE, Some(next)) = (request, taken) {
-                    let body = [queue.to_ne_bytes(), u32::from(next).to_ne_bytes()].concat();
-                    messages.push(Message::request(request as u32, body));
-                } else if let Some(message) = self.queues.get(&(queue, request as u32)) {
-                    messages.push(message.to_record()?);
-                }
-            }
+        let of_queue = |queue| OF_QUEUE.map(|request| self.queues.get(&(queue, request as u32)));
+        for message in (0..MAX_QUEUES).flat_map(of_queue).flatten() {
+            messages.push(message.to_record()?);
         }
         Ok(messages)
     }

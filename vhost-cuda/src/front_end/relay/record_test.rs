@@ -31,8 +31,8 @@ fn noted(messages: &[Message]) -> Record {
 }
 
 /// The requests that are repeated, with their bodies' first words.
-fn repeated(record: &Record, next_avail: &[Option<u16>]) -> Vec<(u32, Option<u32>, usize)> {
-    let messages = record.messages(next_avail).unwrap();
+fn repeated(record: &Record) -> Vec<(u32, Option<u32>, usize)> {
+    let messages = record.messages().unwrap();
     messages.iter().map(|message| (message.request, message.word(4), message.files.len())).collect()
 }
 
@@ -53,7 +53,8 @@ fn the_last_messages_count_in_the_order_that_the_library_needs() {
     messages.push(message(Request::SET_FEATURES, words(&[5, 0]), 0));
     messages.push(message(Request::SET_FEATURES, words(&[5, 7]), 0));
     messages.push(message(Request::GET_CONFIG, vec![], 0));
-    let record = noted(&messages);
+    let mut record = noted(&messages);
+    record.set_positions(&[None, Some(9)]);
     let requests = [
         (Request::SET_OWNER, None, 0),
         (Request::SET_FEATURES, Some(7), 0),
@@ -65,7 +66,30 @@ fn the_last_messages_count_in_the_order_that_the_library_needs() {
         (Request::SET_VRING_ENABLE, Some(1), 0),
     ];
     let expected: Vec<_> = requests.map(|(request, word, files)| (request as u32, word, files)).into();
-    assert_eq!(repeated(&record, &[None, Some(9)]), expected);
+    assert_eq!(repeated(&record), expected);
+}
+
+/// The position that is repeated for queue 0.
+fn position(record: &Record) -> Option<u32> {
+    let messages = record.messages().unwrap();
+    messages.iter().find(|message| message.request == Request::SET_VRING_BASE as u32)?.word(4)
+}
+
+#[test]
+fn a_position_counts_until_the_front_end_says_another_one() {
+    let mut record = noted(&queue(0));
+    record.set_positions(&[Some(9)]);
+    assert_eq!(position(&record), Some(9));
+    // The next program was replaced before it has taken a chain.
+    record.set_positions(&[None]);
+    assert_eq!(position(&record), Some(9));
+    let saved = record.save(&mut Leaving::default());
+    assert!(saved.queues.contains(&Message::request(Request::SET_VRING_BASE as u32, words(&[0, 9])).save(&mut Leaving::default())));
+    record.note(&message(Request::SET_VRING_BASE, words(&[0, 3]), 0)).unwrap();
+    assert_eq!(position(&record), Some(3));
+    record.set_positions(&[None; 40]);
+    record.set_positions(&[Some(1); 40]);
+    assert_eq!(record.queues.keys().filter(|&&(queue, _)| queue >= MAX_QUEUES).count(), 0);
 }
 
 #[test]
@@ -73,7 +97,7 @@ fn a_stopped_queue_has_no_events_and_a_reset_device_no_features() {
     let mut messages = queue(0);
     messages.push(message(Request::GET_VRING_BASE, words(&[0, 0]), 0));
     let requests = |record: &Record| -> Vec<u32> {
-        repeated(record, &[]).into_iter().map(|(request, ..)| request).collect()
+        repeated(record).into_iter().map(|(request, ..)| request).collect()
     };
     let stopped = noted(&messages);
     for gone in [Request::SET_VRING_KICK, Request::SET_VRING_CALL] {
@@ -105,7 +129,7 @@ fn memory_is_added_and_removed_by_regions() {
     let record = noted(&messages);
     let added = Request::ADD_MEM_REG as u32;
     assert_eq!(
-        repeated(&record, &[]).iter().map(|&(request, _, files)| (request, files)).collect::<Vec<_>>(),
+        repeated(&record).iter().map(|&(request, _, files)| (request, files)).collect::<Vec<_>>(),
         [(Request::SET_MEM_TABLE as u32, TABLE), (added, 1), (added, 1)]
     );
     assert!(record.regions.iter().all(|region| region.bytes[0] != 2));
@@ -142,7 +166,7 @@ fn a_record_comes_back_as_it_was() {
         serde_json::from_slice(&serde_json::to_vec(&record.save(&mut leaving)).unwrap()).unwrap();
     let numbers = leaving.numbers();
     keep_open(&numbers, true).unwrap();
-    let before = repeated(&record, &[]);
+    let before = repeated(&record);
     // The descriptors are the next program's now.
     record.regions.into_iter().for_each(|region| std::mem::forget(region.file));
     for message in record.device.into_values().chain(record.queues.into_values()) {
@@ -151,7 +175,7 @@ fn a_record_comes_back_as_it_was() {
     let mut inherited = Inherited::of(&numbers).unwrap();
     inherited.commit();
     let restored = Record::restore(saved.clone(), &mut inherited).unwrap();
-    assert_eq!(repeated(&restored, &[]), before);
+    assert_eq!(repeated(&restored), before);
     assert!(Record::restore(saved, &mut inherited).is_err(), "the descriptors are taken");
     assert!(restored.regions.iter().all(|region| region.file.as_fd().try_clone_to_owned().is_ok()));
 }
