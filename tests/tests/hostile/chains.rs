@@ -2,9 +2,11 @@
 
 //! Malformed descriptor chains and rings.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use vhost_cuda_tests::daemon::Daemon;
 use vhost_cuda_tests::frontend::{BUFFER_BYTES, FakeFrontend, HIGH, HIGH_BYTES, LOW, LOW_BYTES, PATIENCE};
 use vhost_cuda_tests::ring::{Descriptor, INDIRECT, NEXT, QUEUE_SIZE, WRITE};
 use vhost_cuda_tests::suite::Suite;
@@ -216,7 +218,17 @@ fn indices_out_of_range(target: &mut Target) -> Result<()> {
         let reply = frontend.reply(1, PATIENCE)?.context("The other queue is stuck")?;
         ensure!(reply.status == REPLY_OK, "the other queue: status {}", reply.status);
     }
-    Ok(())
+    drop(frontend);
+    // A thread that reads the queue again and again never ends.
+    target.daemon.wait_until("the connection's threads have ended", PATIENCE, |daemon| {
+        threads(daemon).is_ok_and(|names| names.iter().all(|name| !name.starts_with("connection-")))
+    })
+}
+
+/// The names of the daemon's threads.
+fn threads(daemon: &Daemon) -> Result<Vec<String>> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid()))?;
+    tasks.map(|task| Ok(fs::read_to_string(task?.path().join("comm"))?)).collect()
 }
 
 fn indirect_tables(target: &mut Target) -> Result<()> {

@@ -101,9 +101,15 @@ impl Backend {
     fn serve(&self, index: usize, vring: &Vring, memory: &Snapshot) {
         let ring = &self.device.rings[index];
         loop {
-            // An inaccessible ring appears below as one without chains.
+            // An inaccessible ring is noticed below.
             let _ = vring.disable_notification();
-            while let Some(chain) = next_chain(vring, memory) {
+            loop {
+                let chain = match next_chain(vring, memory) {
+                    Ok(Some(chain)) => chain,
+                    Ok(None) => break,
+                    // It stays as it is until the driver's next notification.
+                    Err(error) => return debug!("Queue {index} cannot be read: {error}"),
+                };
                 let head = chain.head_index();
                 // A chain may refer to memory that the front-end has added since the last one.
                 let memory = self.device.memory().unwrap_or_else(|| memory.clone());
@@ -121,16 +127,16 @@ impl Backend {
     }
 }
 
-/// Takes the next chain, if the queue runs, has one and is consistent.
-fn next_chain(vring: &Vring, memory: &Snapshot) -> Option<DescriptorChain<Snapshot>> {
+/// Takes the next chain, if the queue has one.
+///
+/// Errors: it does not run, or is not consistent.
+fn next_chain(
+    vring: &Vring,
+    memory: &Snapshot,
+) -> Result<Option<DescriptorChain<Snapshot>>, virtio_queue::Error> {
     let mut state = vring.get_mut();
-    match state.get_queue_mut().iter(memory.clone()) {
-        Ok(mut chains) => chains.next(),
-        Err(error) => {
-            debug!("A queue cannot be read: {error}");
-            None
-        }
-    }
+    let next = state.get_queue_mut().iter(memory.clone())?.next();
+    Ok(next)
 }
 
 impl VhostUserBackend for Backend {
