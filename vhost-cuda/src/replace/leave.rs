@@ -156,6 +156,10 @@ impl Replacer {
     }
 
     fn try_stop(&self, held: &Held, asker: Option<&UnixStream>) -> Result<(State, freeze::Stopped), String> {
+        // Takes seconds, in which nothing needs to be held.
+        if self.settings.pool.is_starting() {
+            return Err("a worker is being started".into());
+        }
         let until = Instant::now() + HOLDING;
         let mut reason = "its threads are busy".to_owned();
         loop {
@@ -177,6 +181,9 @@ impl Replacer {
     fn collect(&self, asker: Option<&UnixStream>) -> Result<State, String> {
         if self.settings.pool.is_starting() {
             return Err("a worker is being started".into());
+        }
+        if self.settings.endings.are_left() {
+            return Err("a worker of an earlier connection does not end".into());
         }
         let mut files = self.files.clone();
         let mut state = State::new(&self.common, &self.args);

@@ -191,7 +191,10 @@ impl Device {
                 let _ = open.send(());
             })
         };
-        thread::Builder::new().name("session".into()).spawn(run)?;
+        if let Err(error) = thread::Builder::new().name("session".into()).spawn(run) {
+            self.sessions.lock().open.remove(&session.id());
+            return Err(error);
+        }
         // Requests that come before would not reach the worker. Without its threads the session has ended.
         let _ = is_open.recv();
         Ok(())
