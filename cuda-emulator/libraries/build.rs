@@ -1,64 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Generates the forms of functions with 64-bit sizes from those with 32-bit sizes, and a function that returns
-//! `not_supported` for each row that no file here implements. For the tests it records how the arguments of all
-//! others cross.
+//! Generates, from the rows of NVIDIA's libraries and from `names.txt`, which has the functions that are written here:
+//!
+//! * the forms of functions with 64-bit sizes from those with 32-bit sizes,
+//! * a function that returns `not_supported` for each row without one (see the crate `cuda-absent-names`),
+//! * for the tests, how the arguments of the functions here cross.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::{env, fs};
 
-use cuda_library_rows::generate::{stubs, words};
+use cuda_absent_names::build::{Binding, define, read, write};
 use cuda_library_rows::{Answer, Body, Call, Function, Kind, Library, Number, libraries};
 
-/// The descriptors of cuBLASLt, which the guest's library has, too.
-const SHARED: &str = "../../guest-lib/vendor/descriptors/src";
+/// The functions that are written in this crate, and those of cuBLASLt's descriptors, which the guest's library has, too. One that is
+/// missing here is defined twice, which the linker refuses. One too many does not compile in the tests.
+const NAMES: &str = "names.txt";
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=src");
-    println!("cargo::rerun-if-changed={SHARED}");
-    let mut files = Vec::new();
-    read(Path::new("src"), &mut files);
-    read(Path::new(SHARED), &mut files);
-    let written: String = files.iter().map(|(_, text)| text.as_str()).collect();
-    let names = words(&written);
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let written = read(NAMES);
+    let names: HashSet<&str> = written.lines().collect();
+    let (mut forms, mut absent, mut answers) = (String::new(), Vec::new(), String::from("&[\n"));
     for library in libraries() {
         let (long, long_names) = long_forms(library, &|name| names.contains(name));
-        let source = long + &stubs(library, &|name| names.contains(name) || long_names.contains(name));
-        fs::write(out.join(format!("{}.rs", library.name)), source).expect("OUT_DIR is writable");
+        forms += &long;
+        absent.extend(missing(library, &|name| names.contains(name) || long_names.contains(name)));
+        writeln!(answers, "    ({}, {}),", absent.len(), library.statuses.not_supported)
+            .expect("writing to a string");
     }
-    fs::write(out.join("signatures.rs"), signatures(&files)).expect("OUT_DIR is writable");
+    define("cuda_emulator_library_absent", Binding::Global, absent);
+    write("answers.rs", &(answers + "]\n"));
+    write("long_forms.rs", &forms);
+    write("signatures.rs", &signatures(&names));
 }
 
-/// Rust source that compares each function which a file here implements with its row. The compiler compares the numbers of
+/// Returns the functions of a library that are missing: they return `not_supported`. Those that do not return a status are left out.
+fn missing(library: &Library, is_written: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
+    let exported = library.functions.iter().filter(|function| !function.is_form());
+    let missing = exported.filter(|function| match &function.body {
+        Body::Forward(call) => call.answer == Answer::Status && !is_written(function.name),
+        _ => !is_written(function.name),
+    });
+    missing.map(|function| function.name).collect()
+}
+
+/// Returns Rust source that compares each function which is written here with its row. The compiler compares the numbers of
 /// parameters, and `compare` (`src/signatures.rs`) the rest.
-fn signatures(files: &[(PathBuf, String)]) -> String {
-    let calls: Vec<(&Library, &str, &Call)> = libraries()
-        .flat_map(|library| library.functions.iter().map(move |function| (library, function)))
-        .filter(|(_, function)| !function.is_form())
-        .filter_map(|(library, function)| match &function.body {
-            // The worker creates an object by its own calls.
-            Body::Forward(call) if !call.facts.makes => Some((library, function.name.as_str(), &**call)),
-            _ => None,
-        })
-        .collect();
-    let (mut modules, mut lines, mut found) = (String::new(), String::new(), HashSet::new());
-    for (path, text) in files {
-        let is_test =
-            path.file_stem().is_some_and(|name| name == "tests" || name.to_string_lossy().ends_with("_test"));
-        let names = words(text);
-        let here: HashSet<&str> =
-            calls.iter().map(|(_, name, _)| *name).filter(|name| !is_test && names.contains(name)).collect();
-        if !here.is_empty() {
-            // Writing to a string does not fail.
-            let _ = writeln!(modules, "    #[allow(unused_imports)]\n    use {}::*;", module(path));
-            found.extend(here);
+fn signatures(names: &HashSet<&str>) -> String {
+    let functions =
+        libraries().flat_map(|library| library.functions.iter().map(move |function| (library, function)));
+    let calls = functions.filter_map(|(library, function)| match &function.body {
+        // The worker creates an object by its own calls.
+        Body::Forward(call) if !call.facts.makes && names.contains(function.name) => {
+            Some((library, function.name, *call))
         }
-    }
-    for (library, name, call) in calls.iter().filter(|(_, name, _)| found.contains(name)) {
+        _ => None,
+    });
+    let mut lines = String::new();
+    let mut count = 0;
+    for (library, name, call) in calls {
+        count += 1;
         let parameters = classes(library, call);
         let places = "_, ".repeat(parameters.len());
         let answer = match call.answer {
@@ -73,7 +73,7 @@ fn signatures(files: &[(PathBuf, String)]) -> String {
             "    compare(\"{name}\", {name} as unsafe extern \"C\" fn({places}) -> _, \"{expected}\", wrong);"
         );
     }
-    format!("pub fn all(wrong: &mut Vec<String>) -> usize {{\n{modules}{lines}    {}\n}}\n", found.len())
+    format!("pub fn all(wrong: &mut Vec<String>) -> usize {{\n{lines}    {count}\n}}\n")
 }
 
 /// Returns how each parameter crosses: in a general register (`g`), in a vector register (`v`) or in memory (`m`),
@@ -106,25 +106,16 @@ fn number_class(number: Number) -> String {
     format!("{register}{}", number.bytes())
 }
 
-/// The module of a file.
-fn module(path: &Path) -> String {
-    let Ok(inside) = path.strip_prefix("src") else { return "cublaslt_descriptors".to_owned() };
-    let parts = inside.with_extension("");
-    let parts = parts.iter().map(|part| part.to_string_lossy());
-    let parts: Vec<_> = parts.filter(|part| part != "mod" && part != "lib").collect();
-    ["crate".into()].into_iter().chain(parts).collect::<Vec<_>>().join("::")
-}
-
 /// Returns a function for each row `NAME_64` of which only NAME is written, and their names. A size of more than 31
 /// bits is not supported.
 fn long_forms(library: &Library, is_written: &dyn Fn(&str) -> bool) -> (String, HashSet<String>) {
     let (mut source, mut names) = (String::new(), HashSet::new());
-    for long in library.functions.iter().filter(|long| !is_written(&long.name)) {
+    for long in library.functions.iter().filter(|long| !is_written(long.name)) {
         let Some(short) = long.name.strip_suffix("_64").filter(|name| is_written(name)) else { continue };
         let Some(short) = library.functions.iter().find(|function| function.name == short) else { continue };
         if let Some(form) = long_form(long, short, library.statuses.not_supported) {
             source.push_str(&form);
-            names.insert(long.name.clone());
+            names.insert(long.name.to_owned());
         }
     }
     (source, names)
@@ -134,8 +125,7 @@ fn long_forms(library: &Library, is_written: &dyn Fn(&str) -> bool) -> (String, 
 fn long_form(long: &Function, short: &Function, not_supported: i32) -> Option<String> {
     let call = |function: &Function| -> Option<Vec<Kind>> {
         let Body::Forward(call) = &function.body else { return None };
-        let Call { parameters, .. } = &**call;
-        Some(parameters.iter().map(|parameter| parameter.kind.clone()).collect())
+        Some(call.parameters.iter().map(|parameter| parameter.kind.clone()).collect())
     };
     let (long_kinds, short_kinds) = (call(long)?, call(short)?);
     if long_kinds.len() != short_kinds.len() {
@@ -168,16 +158,4 @@ fn long_form(long: &Function, short: &Function, not_supported: i32) -> Option<St
          \x20   // SAFETY: this crate has the function, with the parameters of its row.\n\
          \x20   unsafe {{ {short}({arguments}) }}\n}}\n"
     ))
-}
-
-/// Appends all sources below a folder.
-fn read(folder: &Path, files: &mut Vec<(PathBuf, String)>) {
-    for file in fs::read_dir(folder).expect("the folder exists").flatten() {
-        let path = file.path();
-        if path.is_dir() {
-            read(&path, files);
-        } else if let Ok(source) = fs::read_to_string(&path) {
-            files.push((path, source));
-        }
-    }
 }

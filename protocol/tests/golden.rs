@@ -50,6 +50,7 @@ fn getters_keep_their_numbers_and_parameters() {
 
 #[test]
 fn layouts_keep_sizes_and_offsets() {
+    /// Returns a line per structure: its size, and the offsets of its fields.
     macro_rules! layouts {
         ($($t:ty { $($field:ident),* })*) => {{
             let mut text = String::new();

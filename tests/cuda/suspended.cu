@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Memory that is put aside while a program runs. Arguments: MiB of device memory, and
+// Memory that is put aside while a program runs. Arguments: MiB of device memory, which is allocated in blocks of at most 8 MiB, and
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
@@ -8,6 +8,7 @@
 
 #include "check.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <vector>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 constexpr size_t STRIDE = 1009;
+constexpr size_t BLOCK = 8 << 20;
 
 __host__ __device__ static unsigned next(unsigned value, size_t place) {
     return value * 1664525u + 1013904223u + (unsigned)place;
@@ -70,15 +72,18 @@ int main(int argc, char **argv) {
     REQUIRE(argc == 3);
     const size_t bytes = std::strtoull(argv[1], nullptr, 10) << 20;
     std::signal(SIGTERM, end);
-    Memory memory(bytes);
-    memory.change_once();
-    memory.compare();
+    std::vector<Memory> memory;
+    for (size_t left = bytes; left; left -= std::min(left, BLOCK)) memory.emplace_back(std::min(left, BLOCK));
+    const auto change_once = [&] { for (Memory &block : memory) block.change_once(); };
+    const auto compare = [&] { for (Memory &block : memory) block.compare(); };
+    change_once();
+    compare();
     std::printf("begun\n");
     std::fflush(stdout);
     if (!std::strcmp(argv[2], "work")) {
         for (unsigned round = 0; !is_ended; round++) {
-            memory.change_once();
-            if (round % 8 == 0) memory.compare();
+            change_once();
+            if (round % 8 == 0) compare();
         }
     } else {
         if (!std::strcmp(argv[2], "greedy")) {
@@ -89,8 +94,8 @@ int main(int argc, char **argv) {
         }
         wait();
     }
-    memory.change_once();
-    memory.compare();
+    change_once();
+    compare();
     std::printf("right\n");
     return 0;
 }

@@ -6,12 +6,15 @@
 pub mod arbiter;
 pub mod backend;
 pub mod cases;
+pub mod cluster;
 pub mod control;
 pub mod daemon;
 pub mod effort;
 pub mod fatbin;
 pub mod frontend;
+pub mod image;
 pub mod metrics;
+pub mod plugin;
 pub mod program;
 pub mod ring;
 pub mod running;

@@ -35,7 +35,7 @@ const LATE: (&str, &str) = ("CUDA_EMULATOR_DELAY", "200");
 /// The runtime libraries, the one that every program needs first.
 const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"];
 
-/// The built stack: `bin/vhost-user-cuda`, `guest/lib/`, `emulator/libcuda.so.1`, `module/virtio_cuda.ko`.
+/// The built stack: `bin/vhost-user-cuda`, `bin/vhost-cuda-plugin`, `guest/lib/`, `emulator/libcuda.so.1`, `module/virtio_cuda.ko`.
 #[derive(Clone, Debug)]
 pub struct Stack {
     root: PathBuf,
@@ -61,6 +61,11 @@ impl Stack {
         self.root.join("bin/vhost-user-cuda")
     }
 
+    /// The device plugin of Kubernetes.
+    pub fn plugin(&self) -> PathBuf {
+        self.root.join("bin/vhost-cuda-plugin")
+    }
+
     /// The folder of the libcudart and `libcuda.so.1` for guests.
     pub fn guest_libraries(&self) -> PathBuf {
         self.root.join("guest/lib")
@@ -71,9 +76,19 @@ impl Stack {
         self.root.join("guest/bin/vhost-cuda-run")
     }
 
+    /// The program that runs others and prints tables of what they did.
+    pub fn profiler(&self) -> PathBuf {
+        self.root.join("guest/bin/vhost-cuda-prof")
+    }
+
     /// The folder of settings for people who compile in a guest.
     pub fn guest_settings(&self) -> PathBuf {
         self.root.join("guest/etc")
+    }
+
+    /// The programs of a cluster of Kubernetes.
+    pub fn kubernetes(&self) -> PathBuf {
+        self.root.join("kubernetes")
     }
 
     /// The emulator.

@@ -100,7 +100,8 @@ pub struct DaemonArgs {
     pub share: u32,
 
     /// Share GPU time with the other virtual machines whose daemons are connected to the arbiter on this unix socket
-    /// (`vhost-user-cuda arbiter`). Default: GPU time is not shared by weights.
+    /// (`vhost-user-cuda arbiter`), and with `--suspend-after` make room for each other's device memory. Default: GPU time is not
+    /// shared by weights.
     #[arg(long, value_name = "PATH")]
     pub arbiter: Option<PathBuf>,
 
@@ -207,13 +208,14 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "PATH|127.0.0.1:PORT")]
     pub metrics: Option<Address>,
 
-    /// Let the daemon's user and root suspend and resume sessions through this unix socket (`vhost-user-cuda ctl`). A
+    /// Let the daemon's user and root suspend, resume and trace sessions through this unix socket (`vhost-user-cuda ctl`). A
     /// stale socket at the path is replaced.
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
 
     /// Suspend a session that has made no call for this time, in seconds (0.1 to 86400), when another session finds no
-    /// device memory. The next call that needs the GPU brings it back. Default: never.
+    /// device memory, of this daemon or of another one at the same arbiter. The next call that needs the GPU brings it
+    /// back. Default: never.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub suspend_after: Option<Duration>,
 
@@ -331,7 +333,7 @@ pub enum Mode {
     Top(TopArgs),
     /// Share GPU time between the virtual machines of a host, by weights.
     Arbiter(ArbiterArgs),
-    /// Suspend and resume sessions of a daemon that has a control socket.
+    /// Suspend, resume and trace sessions of a daemon that has a control socket.
     Ctl(CtlArgs),
     /// One worker process. Started by the daemon only.
     #[command(hide = true)]
@@ -376,7 +378,7 @@ pub struct CtlArgs {
     /// The daemon's `--control`.
     #[arg(long = "control", value_name = "PATH")]
     pub socket: PathBuf,
-    /// Print the daemon's answer as it is: one JSON object.
+    /// Print one JSON object: the daemon's answer as it is, or the tables of `trace`.
     #[arg(long, global = true)]
     pub json: bool,
     /// The request.
@@ -411,6 +413,21 @@ pub enum CtlCommand {
         /// The time to wait for room on the card, in seconds (0.1 to 600).
         #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
         timeout: Duration,
+    },
+    /// Record what running programs do, and print tables: kernels, copies, calls, waiting. Programs need no preparation.
+    Trace {
+        #[command(flatten)]
+        /// The sessions. Those that begin meanwhile are recorded, too.
+        selected: Selected,
+        /// The time to record, in seconds (0.1 to 600).
+        #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+        seconds: Duration,
+        /// Write a timeline for Perfetto (ui.perfetto.dev) into this file.
+        #[arg(long, value_name = "FILE")]
+        trace: Option<PathBuf>,
+        /// Print the tables as comma-separated values.
+        #[arg(long, conflicts_with = "json")]
+        csv: bool,
     },
 }
 

@@ -158,7 +158,7 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
         host_memory: args.suspend_memory,
         keep: args.keep_contents,
     };
-    let suspender = Suspender::start(options, endings.clone())
+    let suspender = Suspender::start(options, endings.clone(), shares.clone())
         .context("Cannot start the threads for suspended sessions")?;
     let settings = Arc::new(Settings {
         num_queues: args.num_queues,

@@ -13,7 +13,7 @@ use clap::Args;
 use cuda_library_rows::Library;
 use serde_json::Value;
 
-use crate::bench::SHARES_PROGRAM;
+use crate::bench::{SHARES_PROGRAM, SUSPEND_PROGRAM};
 use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::kernel::{FileSharing, Flavour, Kernel};
@@ -89,7 +89,9 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         "guest/lib/libcufftw.so.12",
         "guest/lib/libcufftw.so.11",
         "guest/lib/libvhost-cuda-audit.so",
+        "guest/lib/libvhost-cuda-injection.so",
         "guest/bin/vhost-cuda-run",
+        "guest/bin/vhost-cuda-prof",
         "emulator/libcuda.so.1",
         "emulator/libraries/libcupti.so.13",
         "emulator/libraries/libcupti.so.12",
@@ -143,9 +145,10 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
 
 /// The files of NVIDIA's libraries that have a front.
 fn vendor_files() -> Vec<String> {
-    let parts = |library: &Library| library.parts.iter().map(|part| part.soname.clone()).collect::<Vec<_>>();
+    let parts = |library: &'static Library| library.parts.iter().map(|part| part.soname);
     cuda_library_rows::libraries()
-        .flat_map(|library| library.sonames.iter().cloned().chain(parts(library)))
+        .flat_map(|library| library.sonames.iter().copied().chain(parts(library)))
+        .map(str::to_owned)
         .collect()
 }
 
@@ -224,6 +227,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
     cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
     put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
+    put(&program::compile(paths, &paths.root.join(SUSPEND_PROGRAM))?, &to.join("suspend"))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
 }
 

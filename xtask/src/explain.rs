@@ -40,7 +40,7 @@ pub const STAGES: [Stage; 9] = [
     Stage { title: "prototype", folders: &["protocol/cuda-abi/src"] },
     Stage {
         title: "row: number, parameters, facts",
-        folders: &["protocol/calls", "protocol/src/cuda/getter", "protocol/libraries/rows"],
+        folders: &["protocol/calls", "protocol/nvml", "protocol/libraries/rows"],
     },
     Stage {
         title: "names, versions, states of handles",
@@ -166,10 +166,9 @@ const STATES: [(&str, &str); 5] = [
 pub fn state(file: &Path, text: &str, name: &str) -> Option<String> {
     let extension = file.extension().filter(|extension| *extension == "rows");
     let word = r#"(?<word>[a-z]+)(?:\((?<getter>\w+|"[^"]*")\))?"#;
-    let library = format!(r"^\d+ {word} {name}(?:@\w+)?\b");
-    let driver = format!(r"^0x[0-9a-f]+ \w+ {name}\(.*\[{word} ");
-    let found = [library, driver].iter().find_map(|form| Regex::new(form).ok()?.captures(text))?;
     extension?;
+    let row = Regex::new(&format!(r"^\w+ \w+ {name}(?:@\w+)?\b.*\[{word}[ \]]")).ok()?;
+    let found = row.captures(text)?;
     match found.name("getter").map(|getter| getter.as_str()) {
         Some(getter) if getter.starts_with('"') => {
             Some(format!("changes a setting that no call returns: {getter}"))
@@ -182,13 +181,19 @@ pub fn state(file: &Path, text: &str, name: &str) -> Option<String> {
 /// Says what happens for a row without a body of its own.
 fn derivation(file: &Path, text: &str, name: &str) -> Option<String> {
     if file.starts_with("protocol/libraries/rows") {
-        let rest = text[text.find(name)?..].strip_prefix(name)?;
-        return Some(match rest.trim_start() {
-            rest if rest.starts_with('(') => {
-                "guest-lib/vendor/src/front.rs sends it and vhost-cuda/src/worker/vendor/call.rs makes it, both by the row".to_owned()
-            }
+        const WORKER: &str = "vhost-cuda/src/worker/vendor/call.rs makes it, by the row";
+        let mut words = text.split(' ').skip(1);
+        let (kind, of) = (words.next()?, words.next()?);
+        if of.split(['(', '@']).next() != Some(name) {
+            return None;
+        }
+        return Some(match kind {
+            "forward" => format!(
+                "guest-lib/vendor/src/exports has the exported function, guest-lib/vendor/src/front.rs sends it, {WORKER}"
+            ),
+            "wrap" => format!("guest-lib/vendor/src/custom has the exported function, by hand; {WORKER}"),
             "custom" => "written by hand: guest-lib/vendor/src/custom".to_owned(),
-            rest => format!("not served: {rest}"),
+            _ => format!("not served: {}", text.split_once("] ").map_or("", |(_, reason)| reason)),
         });
     }
     let (number, rest) = text.split_once(' ')?;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask test`: every level of tests that this machine allows.
 
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{fmt, hint, thread};
+use std::{fmt, fs, hint, thread};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -35,7 +36,12 @@ pub enum Level {
     Hostile,
     /// In a guest.
     Vm,
+    /// The device plugin in a cluster of Kubernetes; only on request. Needs root.
+    Kubernetes,
 }
+
+/// The levels of a plain `test`.
+const USUAL: [Level; 5] = [Level::Unit, Level::Integration, Level::Conformance, Level::Hostile, Level::Vm];
 
 impl Level {
     fn name(self) -> String {
@@ -129,9 +135,12 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
         }
     }
     let stack = build::run(paths, &[], arguments.kernel)?;
+    if arguments.level.contains(&Level::Kubernetes) {
+        setup::run(paths, &[setup::Part::Kubernetes])?;
+        name_cluster(paths, &stack)?;
+    }
     let sanitized = arguments.sanitize.map(|_| Sanitized::build(paths, &stack)).transpose()?;
-    let all = Level::value_variants();
-    let levels = if arguments.level.is_empty() { all } else { &arguments.level };
+    let levels = if arguments.level.is_empty() { &USUAL[..] } else { &arguments.level };
     let seed = arguments.shuffle.map(|seed| seed.unwrap_or_else(any_seed));
     let _load = Load::start(arguments.busy);
     let mut outcomes: Vec<(Level, Outcome, Duration)> = Vec::new();
@@ -242,6 +251,14 @@ fn cargo_test(
         sanitized.tell(&mut cargo);
     }
     Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
+}
+
+/// Links the cluster's programs into the stack, where the tests look for them.
+fn name_cluster(paths: &Paths, stack: &Stack) -> Result<()> {
+    let link = stack.folder.join("kubernetes");
+    let _ = fs::remove_file(&link);
+    symlink(setup::kubernetes::find(paths)?, &link)
+        .with_context(|| format!("Cannot create {}", link.display()))
 }
 
 /// Runs the hand-off of lanes in every interleaving: the same code, built with loom's atomics.

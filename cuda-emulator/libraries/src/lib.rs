@@ -26,10 +26,15 @@ mod stream;
 mod symbols;
 mod version;
 
-/// The functions that are not implemented.
-mod missing {
-    macro_rules! missing {
-        ($($library:literal)*) => { $(include!(concat!(env!("OUT_DIR"), "/", $library, ".rs"));)* };
-    }
-    missing!("cublas" "cublasLt" "cudnn" "cufft" "curand" "cusparse" "cusolver" "nccl" "cusparseLt" "cusolverMg");
+// The forms of functions here with sizes of 64 bits (`build.rs`).
+include!(concat!(env!("OUT_DIR"), "/long_forms.rs"));
+
+/// For each library, the position behind its last function that is missing here (`build.rs`), and its status `not_supported`.
+static ANSWERS: &[(u32, i32)] = include!(concat!(env!("OUT_DIR"), "/answers.rs"));
+
+/// Implements the functions that are missing here.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_emulator_library_absent(name: u32) -> i32 {
+    let library = ANSWERS.iter().find(|(end, _)| name < *end);
+    library.map_or(1, |(_, not_supported)| *not_supported)
 }

@@ -21,6 +21,7 @@ const DEVICE: u32 = 2;
 /// `CU_STREAM_LEGACY`
 const LEGACY_STREAM: u64 = 1;
 
+/// Defines `Driver`, a structure of pointers to functions of libcuda: field and function.
 macro_rules! driver {
     ($($field:ident: $function:ident;)*) => {
         /// Functions of libcuda.

@@ -49,9 +49,9 @@ pub unsafe fn set<T>(place: *mut T, value: T) -> Result {
     Ok(())
 }
 
-/// Implements each name of `names.txt` that has no function here.
+/// Implements each name of `names.txt` that has no function here (`build.rs`).
 #[unsafe(no_mangle)]
-extern "C" fn vhost_cupti_not_supported() -> CUptiResult {
+extern "C" fn vhost_cupti_absent() -> CUptiResult {
     NOT_SUPPORTED
 }
 

@@ -36,17 +36,14 @@ fn run(body: impl FnOnce() -> Result) -> cudaError_t {
     }
 }
 
-/// Implements every name of `names/` that has no function here; `build.rs` makes the aliases.
-#[unsafe(no_mangle)]
-extern "C" fn vhost_cudart_not_supported() -> cudaError_t {
-    enter("", || Err(cudaErrorNotSupported))
-}
+/// The number of names that CUDA had first. Those behind them were added after 13.0.
+const FIRST_NAMES: u32 = include!(concat!(env!("OUT_DIR"), "/first_names.rs"));
 
-/// Implements the names that CUDA added after 13.0 and that have no function here.
-#[cfg(cuda_major = "13")]
+/// Implements every name of `names/` that has no function here (`build.rs`).
 #[unsafe(no_mangle)]
-extern "C" fn vhost_cudart_needs_newer_driver() -> cudaError_t {
-    enter("", || Err(error::cudaErrorCallRequiresNewerDriver))
+extern "C" fn vhost_cudart_absent(name: u32) -> cudaError_t {
+    let is_newer = name >= FIRST_NAMES;
+    enter("", || Err(if is_newer { error::cudaErrorCallRequiresNewerDriver } else { cudaErrorNotSupported }))
 }
 
 /// Declares exported functions. The forms:

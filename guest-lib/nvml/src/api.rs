@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cuda_absent_names::Arguments;
+
 use crate::error::{
     NVML_ERROR_NO_PERMISSION, NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN, NVML_SUCCESS, Result,
     nvmlReturn_t,
@@ -18,16 +20,19 @@ pub fn enter(body: impl FnOnce() -> Result) -> nvmlReturn_t {
     }
 }
 
-/// Implements every name of `names.txt` that has no function here; `build.rs` makes the aliases.
-#[unsafe(no_mangle)]
-extern "C" fn vhost_nvml_not_supported() -> nvmlReturn_t {
-    enter(|| state::devices().and(Err(NVML_ERROR_NOT_SUPPORTED)))
-}
+/// The number of names of functions that change a card. They come first, and their first parameter is a device.
+const SETTERS: u32 = include!(concat!(env!("OUT_DIR"), "/setters.rs"));
 
-/// Implements every name of `setters.txt`: only the host may change a card. The first parameter is always a device.
+/// Implements every name of `names.txt` that has no function here (`build.rs`). Only the host may change a card.
 #[unsafe(no_mangle)]
-extern "C" fn vhost_nvml_no_permission(device: nvmlDevice_t) -> nvmlReturn_t {
-    enter(|| state::device(device).and(Err(NVML_ERROR_NO_PERMISSION)))
+extern "C" fn vhost_nvml_absent(name: u32, arguments: &Arguments) -> nvmlReturn_t {
+    enter(|| {
+        if name < SETTERS {
+            state::device(arguments[0] as nvmlDevice_t).and(Err(NVML_ERROR_NO_PERMISSION))
+        } else {
+            state::devices().and(Err(NVML_ERROR_NOT_SUPPORTED))
+        }
+    })
 }
 
 /// Declares exported functions: `fn name(arguments) { body }`, or `fn name, same_under_another_name(…) { … }`. A body

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Functions that the host's library answers: one for each `forward` row of `protocol`'s table of getters. Invalid
+//! Functions that the host's library answers: one for each `forward` row of
+//! `protocol/nvml/getters.rows`. Invalid
 //! arguments are detected here as far as the row describes them; the host's library checks the rest.
 
 mod arguments;
+mod exports;
 
 use core::ffi::c_void;
 
@@ -158,28 +160,3 @@ pub unsafe fn answer(number: u32, device: Option<nvmlDevice_t>, given: &[Given])
     // no null except for entries and for places that may be null.
     unsafe { hand_out(getter, given, &results) }
 }
-
-/// Defines the exported functions of the table.
-macro_rules! export {
-    ($($number:literal $kind:ident $name:ident ($of:ident $(, $p:ident: $k:ident $(($($v:expr),*))?)*);)*) => {
-        $(export_one! { $kind $number $name ($of $(, $p: $k)*) })*
-    };
-}
-macro_rules! export_one {
-    (custom $($rest:tt)*) => {};
-    (forward $number:literal $name:ident (device $(, $p:ident: $k:ident)*)) => {
-        api! { fn $name(device: nvmlDevice_t, $($p: c::$k),*) {
-            let given = [$($p.into()),*];
-            // SAFETY: the program promises places, or null, as the row says, which is NVML's prototype.
-            unsafe { answer($number, Some(device), &given) }
-        } }
-    };
-    (forward $number:literal $name:ident (system $(, $p:ident: $k:ident)*)) => {
-        api! { fn $name($($p: c::$k),*) {
-            let given = [$($p.into()),*];
-            // SAFETY: the program promises places, or null, as the row says, which is NVML's prototype.
-            unsafe { answer($number, None, &given) }
-        } }
-    };
-}
-virtio_cuda_protocol::nvml_getters!(export);

@@ -4,7 +4,7 @@
 //! other calls of the process. NVIDIA's libcuda does not have them.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::transmute;
+use std::mem::transmute_copy;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
@@ -54,39 +54,57 @@ pub struct Arguments {
     pub internal: u32,
 }
 
-/// Declares the functions of libcuda that are used, with their types and names.
-macro_rules! functions {
-    ($($field:ident: $type:ty = $name:literal;)*) => {
-        /// Functions of libcuda.
-        struct Bridge {
-            $($field: $type,)*
-        }
-
-        impl Bridge {
-            /// Returns the table if `find` has the address of each function.
-            fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
-                // SAFETY: the types are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the
-                // driver API.
-                Some(unsafe { Self { $($field: transmute::<*mut c_void, $type>(find($name)?),)* } })
-            }
-        }
-    };
+/// Functions of libcuda.
+struct Bridge {
+    open: Open,
+    call: Call,
+    pinned: Pinned,
+    init: functions::cuInit,
+    retain: functions::cuDevicePrimaryCtxRetain,
+    set_current: functions::cuCtxSetCurrent,
+    get_current: functions::cuCtxGetCurrent,
+    device: functions::cuCtxGetDevice,
+    alloc: functions::cuMemAlloc_v2,
+    free: functions::cuMemFree_v2,
+    copy: functions::cuMemcpy2D_v2,
+    copy_in_stream: functions::cuMemcpy2DAsync_v2,
+    attribute: functions::cuPointerGetAttribute,
 }
 
-functions! {
-    open: Open = c"virtio_cuda_vendor_open";
-    call: Call = c"virtio_cuda_vendor_call";
-    pinned: Pinned = c"virtio_cuda_vendor_pinned";
-    init: functions::cuInit = c"cuInit";
-    retain: functions::cuDevicePrimaryCtxRetain = c"cuDevicePrimaryCtxRetain";
-    set_current: functions::cuCtxSetCurrent = c"cuCtxSetCurrent";
-    get_current: functions::cuCtxGetCurrent = c"cuCtxGetCurrent";
-    device: functions::cuCtxGetDevice = c"cuCtxGetDevice";
-    alloc: functions::cuMemAlloc_v2 = c"cuMemAlloc_v2";
-    free: functions::cuMemFree_v2 = c"cuMemFree_v2";
-    copy: functions::cuMemcpy2D_v2 = c"cuMemcpy2D_v2";
-    copy_in_stream: functions::cuMemcpy2DAsync_v2 = c"cuMemcpy2DAsync_v2";
-    attribute: functions::cuPointerGetAttribute = c"cuPointerGetAttribute";
+impl Bridge {
+    /// Returns the table if `find` has the address of each function.
+    fn of(find: impl Fn(&CStr) -> Option<*mut c_void>) -> Option<Self> {
+        // SAFETY: the types of the fields are those of the definitions in libcuda/src/names/vendor.rs, and prototypes of the driver
+        // API.
+        unsafe {
+            Some(Self {
+                open: function(find(c"virtio_cuda_vendor_open")?),
+                call: function(find(c"virtio_cuda_vendor_call")?),
+                pinned: function(find(c"virtio_cuda_vendor_pinned")?),
+                init: function(find(c"cuInit")?),
+                retain: function(find(c"cuDevicePrimaryCtxRetain")?),
+                set_current: function(find(c"cuCtxSetCurrent")?),
+                get_current: function(find(c"cuCtxGetCurrent")?),
+                device: function(find(c"cuCtxGetDevice")?),
+                alloc: function(find(c"cuMemAlloc_v2")?),
+                free: function(find(c"cuMemFree_v2")?),
+                copy: function(find(c"cuMemcpy2D_v2")?),
+                copy_in_stream: function(find(c"cuMemcpy2DAsync_v2")?),
+                attribute: function(find(c"cuPointerGetAttribute")?),
+            })
+        }
+    }
+}
+
+/// Returns the function at an address.
+///
+/// # Safety
+///
+/// `F` is the type of a pointer to the function there.
+unsafe fn function<F>(address: *mut c_void) -> F {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: of the same size, and a pointer to the function by this function's contract.
+    unsafe { transmute_copy(&address) }
 }
 
 static BRIDGE: OnceLock<Option<Bridge>> = OnceLock::new();

@@ -52,7 +52,7 @@ impl Arguments<'_> {
         slots: &mut Slots,
     ) {
         slots.extend_from_slice(self.given);
-        for &index in &self.call.roles.encoded {
+        for &index in self.call.roles.encoded {
             let Some(&given) = self.given.get(index) else { continue };
             slots[index] = match &self.call.parameters[index].kind {
                 Kind::Host(_)
@@ -136,7 +136,7 @@ impl Arguments<'_> {
     ///
     /// `slots` were made of these arguments, which point to memory as NVIDIA's manual requires.
     pub unsafe fn write(&self, slots: &mut Slots, key: &mut Key) -> Result<(), BadSize> {
-        for &index in &self.call.roles.reads {
+        for &index in self.call.roles.reads {
             let address = self.given.get(index).copied().ok_or(BadSize)?;
             let bytes = self.call.memory_bytes(self.library, index, slots)?;
             let start = slots.len();
@@ -229,7 +229,7 @@ impl Arguments<'_> {
     pub unsafe fn read(&self, slots: &[u64], block: &[u8], succeeded: bool) -> Result<(), BadSize> {
         let mut rest = block.get(SLOT..).ok_or(BadSize)?;
         let mut written = Slots::from_elem(0, self.given.len());
-        for &index in &self.call.roles.writes {
+        for &index in self.call.roles.writes {
             let address = self.given.get(index).copied().ok_or(BadSize)?;
             let bytes = self.call.memory_bytes(self.library, index, slots)?;
             let (data, later) = rest.split_at_checked(padded(bytes)).ok_or(BadSize)?;
@@ -324,13 +324,14 @@ fn allocated(contents: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use cuda_library_rows::{Body, parse};
+    use cuda_api_description::libraries::library;
+    use cuda_library_rows::Body;
 
     use super::*;
 
     fn arguments<'a>(row: &str, given: &'a [u64]) -> Arguments<'a> {
         let library: &'static Library =
-            Box::leak(Box::new(parse::library("x", &format!("handle H\n{row}\n"), "").expect(row)));
+            Box::leak(Box::new(library(&format!("handle H\n{row}\n"), "").expect(row).library));
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         Arguments { number: 0, library, call, given }
     }
@@ -353,8 +354,10 @@ mod tests {
         let (a, s, mut r) = ([1_i32, 2, 3], 0.5_f32, 0_i64);
         let given =
             [7, 3, a.as_ptr() as u64, &raw const s as u64, &raw mut r as u64, c"text".as_ptr() as u64];
-        let arguments =
-            arguments("f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string)", &given);
+        let arguments = arguments(
+            "0 forward f(h: H, n: i32, a: in i32[n], s: scalar f32, r: out i64, t: string) [writes];",
+            &given,
+        );
         // SAFETY: the addresses are those of locals of the types that the row names.
         let slots = unsafe { slots(&arguments, false, None) };
         assert_eq!(slots[..], [7, 3, PRESENT, PRESENT, PRESENT, 5]);
@@ -376,7 +379,7 @@ mod tests {
     #[test]
     fn scalars_of_the_device_cross_by_address() {
         let given = [7, 0x7000_0000];
-        let arguments = arguments("f(h: H, s: scalar out f32)", &given);
+        let arguments = arguments("0 forward f(h: H, s: scalar out f32) [writes];", &given);
         // SAFETY: there is no text.
         let slots = unsafe { slots(&arguments, true, None) };
         assert_eq!(slots[..], given);
@@ -388,8 +391,10 @@ mod tests {
         let id = [0x5a_u8; 128];
         let config = [24_u64, 1, 2, 3];
         let given = [7, id.as_ptr() as u64, config.as_ptr() as u64, 0x100];
-        let arguments =
-            arguments("f(h: H, id: value bytes 128, c: in? sized 80 null(32,48), w: scratch[16])", &given);
+        let arguments = arguments(
+            "0 forward f(h: H, id: value bytes 128, c: in? sized 80 null(32,48), w: scratch[16]) [writes];",
+            &given,
+        );
         // SAFETY: there is no text.
         let slots = unsafe { slots(&arguments, false, None) };
         assert_eq!(slots[..], [7, PRESENT, PRESENT, PRESENT]);
@@ -409,7 +414,7 @@ mod tests {
         let address = &raw const value as u64;
         for (place, slot) in [(0, address), (1, PRESENT)] {
             let given = [address, place];
-            let arguments = arguments("f(s: placed(n) 8, n: i32)", &given);
+            let arguments = arguments("0 forward f(s: placed(n) 8, n: i32) [writes];", &given);
             // SAFETY: there is no text.
             let slots = unsafe { slots(&arguments, false, None) };
             assert_eq!(slots[..], [slot, place]);
@@ -420,10 +425,12 @@ mod tests {
     fn what_a_descriptor_points_to_crosses_with_it() {
         let text = "descriptor other 64 init set\nother 0 N 4 0\nother 1 P 8 0 pointer\n\
                     descriptor d 64 init set\nd 0 OTHER 8 0 descriptor:other\n";
-        let rows = parse::library("x", "f(d: described d, s: in stream, n: i32)\n", text).expect("valid");
+        let rows = library("0 forward f(d: described d, s: in stream, n: i32) [writes];\n", text)
+            .expect("valid")
+            .library;
         let library: &'static Library = Box::leak(Box::new(rows));
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
-        let [of_other, of_d] = &library.descriptors[..] else { panic!("{library:?}") };
+        let [of_other, of_d] = library.descriptors else { panic!("{library:?}") };
         let (mut other, mut d, stream) = ([0_u8; 64], [0_u8; 64], 0x5000_u64);
         let mut cross = |n: u64, pointer: u64| {
             of_other.set(0, n, &mut other);
@@ -452,7 +459,7 @@ mod tests {
     fn a_table_stays_and_is_aligned() {
         let mut place = 0_u64;
         let given = [&raw mut place as u64];
-        let arguments = arguments("f(t: table 16)", &given);
+        let arguments = arguments("0 forward f(t: table 16) [writes];", &given);
         let reply = [0_u64, 1, 2].map(u64::to_le_bytes).concat();
         // SAFETY: the address is that of a local with room for an address.
         unsafe { arguments.read(&[PRESENT], &reply, true) }.expect("fits");
@@ -469,7 +476,7 @@ mod tests {
         let arrays = [[1.0_f64, 2.0], [3.0, 4.0], [5.0, 6.0]];
         let addresses = arrays.each_ref().map(|array| array.as_ptr());
         let given = [2, addresses.as_ptr() as u64, 3];
-        let arguments = arguments("f(n: i32, a: in f64[n] each[b], b: i32)", &given);
+        let arguments = arguments("0 forward f(n: i32, a: in f64[n] each[b], b: i32) [writes];", &given);
         // SAFETY: the addresses are those of locals of the types that the row names.
         let block = unsafe {
             let slots = slots(&arguments, false, None);
@@ -488,7 +495,7 @@ mod tests {
     fn the_program_frees_what_a_library_has_allocated() {
         let (mut count, mut place) = (0_i32, 0_u64);
         let given = [&raw mut count as u64, &raw mut place as u64];
-        let arguments = arguments("f(n: out i32, p: malloc i32[4] of n)", &given);
+        let arguments = arguments("0 forward f(n: out i32, p: malloc i32[4] of n) [writes];", &given);
         let reply = |count: u64| [0, count, 7 << 32 | 6, 0].map(u64::to_le_bytes).concat();
         // SAFETY: the addresses are those of locals with room for a number and an address.
         let read = |count: u64| unsafe { arguments.read(&[PRESENT, PRESENT], &reply(count), true) };
@@ -504,8 +511,8 @@ mod tests {
 
     #[test]
     fn a_note_is_filled_in() {
-        let text = "handle H\ng(h: H, n: i32) notes(h.n=n)\nf(h: H, m: note h.n)\n";
-        let library: &'static Library = Box::leak(Box::new(parse::library("x", text, "").expect("valid")));
+        let text = "handle H\n0 forward g(h: H, n: i32) [writes notes(h.n=n)];\n1 forward f(h: H, m: note h.n) [writes];\n";
+        let library: &'static Library = Box::leak(Box::new(library(text, "").expect("valid").library));
         let Body::Forward(call) = &library.functions[1].body else { panic!("{library:?}") };
         let arguments = Arguments { number: 0, library, call, given: &[7, 0] };
         for (noted, slot) in [(Some(5), 5), (None, u64::MAX)] {
@@ -516,7 +523,7 @@ mod tests {
 
     #[test]
     fn addresses_of_variant_packs_are_one_combination() {
-        let row = "f(name: i32, t: i32, n: i64, a: in? attribute(name,t)[n])";
+        let row = "0 forward f(name: i32, t: i32, n: i64, a: in? attribute(name,t)[n]) [writes];";
         let key = |kind: u64, addresses: [u64; 2]| {
             let given = [1001, kind, 2, addresses.as_ptr() as u64];
             let arguments = arguments(row, &given);
@@ -538,7 +545,8 @@ mod tests {
     fn lengths_are_added_up() {
         let (lengths, labels) = ([2_i32, 0, 1], [7_i32, 8, 9]);
         let given = [7, labels.as_ptr() as u64, lengths.as_ptr() as u64, 3, 0];
-        let row = "f(h: H, labels: in i32[all], lengths: in i32[n], n: i32, all: sum lengths)";
+        let row =
+            "0 forward f(h: H, labels: in i32[all], lengths: in i32[n], n: i32, all: sum lengths) [writes];";
         for (lengths, sum, bytes) in [(given[2], 3, 12), (0, 0, 0)] {
             let given = [7, given[1], lengths, 3, 0];
             let arguments = arguments(row, &given);

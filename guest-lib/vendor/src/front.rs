@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_library_rows::block::BadSize;
-use cuda_library_rows::{Answer, Body, Call, Library, library};
+use cuda_library_rows::{Answer, Body, Call, Library};
 
 use crate::answers::{Answers, text};
 use crate::bridge;
@@ -20,9 +20,9 @@ use exchange::Exchange;
 /// One of NVIDIA's libraries.
 #[derive(Debug)]
 pub struct Front {
-    name: &'static str,
-    rows: OnceLock<Option<(u32, &'static Library)>>,
-    opened: OnceLock<Option<Opened>>,
+    rows: &'static Library,
+    /// True if the worker has loaded it.
+    opened: OnceLock<bool>,
     handles: Handles,
     new_handles: HandleSequence,
     proven: Proven,
@@ -30,13 +30,6 @@ pub struct Front {
     /// Addresses of the library's tables, by the key of the call.
     tables: Mutex<Option<HashMap<u64, u64>>>,
     refused: Mutex<Option<HashSet<usize>>>,
-}
-
-/// A library that the worker has loaded.
-#[derive(Debug)]
-struct Opened {
-    number: u32,
-    library: &'static Library,
 }
 
 /// The reason why a call has no result of the library.
@@ -57,11 +50,10 @@ impl From<BadSize> for Failure {
 }
 
 impl Front {
-    /// Returns the library with this name; nothing is opened yet.
-    pub const fn new(name: &'static str) -> Self {
+    /// Returns the library with these rows; nothing is opened yet.
+    pub const fn new(rows: &'static Library) -> Self {
         Self {
-            name,
-            rows: OnceLock::new(),
+            rows,
             opened: OnceLock::new(),
             handles: Handles::new(),
             new_handles: HandleSequence::new(),
@@ -78,14 +70,14 @@ impl Front {
     ///
     /// The contract of [`crate::forward`].
     pub unsafe fn forward(&'static self, function: usize, slots: &[u64]) -> u64 {
-        let Some((_, rows)) = self.rows() else { return 0 };
+        let rows = self.rows;
         let Body::Forward(call) = &rows.functions[function].body else { return 0 };
-        let Some(opened) = self.opened.get_or_init(|| self.open()) else {
+        if !self.opened.get_or_init(|| self.open()) {
             return failed(call, rows.statuses.not_initialized);
-        };
+        }
         let exchange = || {
             // SAFETY: `crate::forward` demands slots that are the arguments of the function of this row.
-            unsafe { Exchange::new(self, opened, function, call, slots).run() }
+            unsafe { Exchange::new(self, function, call, slots).run() }
         };
         match catch_unwind(AssertUnwindSafe(exchange)).unwrap_or(Err(Failure::Internal)) {
             Ok(value) => value,
@@ -105,13 +97,13 @@ impl Front {
         match self.index(name) {
             // SAFETY: `crate::forward_named` demands the arguments of the function of that name, which has this index.
             Some(function) => unsafe { self.forward(function, slots) as i32 },
-            None => self.rows().map_or(1, |(_, rows)| rows.statuses.not_supported),
+            None => self.rows.statuses.not_supported,
         }
     }
 
     /// Implements [`crate::refuse`]. The first refusal of each function is reported on stderr.
     pub fn refuse(&'static self, function: usize) -> i32 {
-        let Some((_, rows)) = self.rows() else { return 1 };
+        let rows = self.rows;
         let reason = match &rows.functions[function].body {
             Body::Refuse(reason) => reason,
             _ => "nobody has written it yet",
@@ -145,29 +137,25 @@ impl Front {
 
     /// Returns the number of a function.
     pub fn index(&self, name: &str) -> Option<usize> {
-        self.rows()?.1.functions.iter().position(|function| function.name == name)
+        self.rows.functions.iter().position(|function| function.name == name)
     }
 
-    /// Returns the library's number and rows, looked up once.
-    fn rows(&self) -> Option<(u32, &'static Library)> {
-        *self.rows.get_or_init(|| library(self.name))
-    }
-
-    fn open(&self) -> Option<Opened> {
-        let (number, rows) = self.rows()?;
-        match bridge::open(number, major(&rows.sonames[0]), rows.digest) {
-            Ok(()) => Some(Opened { number, library: rows }),
+    /// Lets the worker load the library, and reports on stderr if it cannot.
+    fn open(&self) -> bool {
+        let rows = self.rows;
+        match bridge::open(rows.number, major(rows.sonames[0]), rows.digest) {
+            Ok(()) => true,
             Err(bridge::NOT_FOUND) => {
                 eprintln!(
                     "vhost-cuda: the host has no {}. Its operator can install it, or name its folder with \
                      `vhost-user-cuda --libraries DIR`.",
                     rows.sonames[0]
                 );
-                None
+                false
             }
             Err(error) => {
                 eprintln!("vhost-cuda: {} cannot be used: CUDA error {error}.", rows.sonames[0]);
-                None
+                false
             }
         }
     }

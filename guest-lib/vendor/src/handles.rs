@@ -271,7 +271,7 @@ mod tests {
             sets: matches!(function, STREAM | WORKSPACE | MODE),
             resets: (function == STREAM).then_some(WORKSPACE),
             gets: (function == GET_MODE).then_some(MODE),
-            ..Facts::default()
+            ..Facts::NONE
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! NVIDIA's libraries in the guest. Their exported functions are generated from the rows of `cuda-library-rows`. Each
-//! function encodes its arguments ([`encode`]) and sends them through the guest's libcuda ([`bridge`]) to the worker,
+//! NVIDIA's libraries in the guest. Most of their exported functions are generated ([`exports`]), the others are
+//! in [`custom`]. Each function encodes its arguments ([`encode`]) and sends them through the guest's libcuda ([`bridge`]) to the worker,
 //! which calls the host's library. This package is linked once for each file that programs load: `libcublas.so.13`
 //! exports only the functions of cuBLAS.
 //!
@@ -13,8 +13,8 @@ mod answers;
 mod bridge;
 mod custom;
 mod encode;
+mod exports;
 mod front;
-mod fronts;
 mod handles;
 mod proven;
 

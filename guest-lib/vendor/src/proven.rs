@@ -98,14 +98,15 @@ impl Key {
 
 #[cfg(test)]
 mod tests {
-    use cuda_library_rows::{Body, parse};
+    use cuda_api_description::libraries::library;
+    use cuda_library_rows::Body;
 
     use super::*;
 
     #[test]
     fn numbers_and_nulls_make_the_key() {
-        let rows = "handle H\nf(h: H, n: i32, p: ptr)\n";
-        let library = parse::library("x", rows, "").expect("valid");
+        let rows = "handle H\n0 forward f(h: H, n: i32, p: ptr) [writes];\n";
+        let library = library(rows, "").expect("valid").library;
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         let of = |slots: [u64; 3]| Key::new(0, call, &slots).get();
         assert_eq!(of([1, 5, 0x1000]), of([2, 5, 0x2000]));

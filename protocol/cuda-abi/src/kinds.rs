@@ -18,6 +18,7 @@ const SHIFT: u32 = 38;
 /// Bits of a kind.
 const BITS: u32 = 5;
 
+/// Defines `Kind`, with a list of all.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident)*) => {
         /// A kind of object.

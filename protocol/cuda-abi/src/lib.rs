@@ -27,6 +27,7 @@ pub trait Zero: Copy {
 /// `CUhostFn`: a function of the program that is called with its argument.
 pub type CUhostFn = Option<unsafe extern "C" fn(*mut core::ffi::c_void)>;
 
+/// Implements `Zero` for numbers.
 macro_rules! zero {
     ($($t:ty = $zero:expr),*) => { $(impl Zero for $t { const ZERO: Self = $zero; })* };
 }

@@ -36,6 +36,7 @@ pub struct In<T, N>(*const T, PhantomData<fn() -> N>);
 #[repr(transparent)]
 pub struct HostPtr<N>(*mut c_void, PhantomData<fn() -> N>);
 
+/// Implements `Copy` and `Debug` for a type of pointers, whatever it points to.
 macro_rules! plain {
     ($name:ident<$($parameter:ident),*>) => {
         impl<$($parameter),*> Clone for $name<$($parameter),*> {

@@ -39,27 +39,27 @@ pub const FIRST_ARGUMENT: u32 = 100;
 pub const SPARSITY: u32 = 106;
 
 /// Bytes of the word with a bit for each attribute.
-const MASK_BYTES: usize = 8;
+pub const MASK_BYTES: usize = 8;
 
 /// A kind of descriptor.
 #[derive(Debug)]
 pub struct Descriptor {
     /// For example `matmul_desc`.
-    pub name: String,
+    pub name: &'static str,
     /// Bytes of the public structure.
     pub public_bytes: usize,
     /// The library's function that creates a descriptor. Its arguments are an address, its size, and the initial
     /// attributes. Empty for an object.
-    pub init: String,
+    pub init: &'static str,
     /// The library's function that sets an attribute. Its arguments are an address, the attribute's number, the value's
     /// address and its size. Empty for an object.
-    pub set: String,
+    pub set: &'static str,
     /// True if the library keeps private state in it.
     pub is_object: bool,
     /// The attributes, in the order of their bits.
-    pub attributes: Vec<Attribute>,
+    pub attributes: &'static [Attribute],
     /// Descriptors whose contents are part of this one's.
-    pub parts: Vec<Part>,
+    pub parts: &'static [Part],
     /// Bytes of the contents that this project defines.
     pub bytes: usize,
     /// Bytes that are sent: the contents, and room for those of a descriptor whose address is an attribute.
@@ -70,7 +70,7 @@ pub struct Descriptor {
 #[derive(Debug)]
 pub struct Part {
     /// For example `A`.
-    pub name: String,
+    pub name: &'static str,
     /// Number of the kind.
     pub kind: usize,
     /// Offset in the contents of the containing descriptor, in bytes.
@@ -83,7 +83,7 @@ pub struct Attribute {
     /// Number of the attribute.
     pub number: u32,
     /// Name of the attribute.
-    pub name: String,
+    pub name: &'static str,
     /// Size in bytes, at most 8.
     pub bytes: usize,
     /// Offset in the contents, in bytes.
@@ -226,168 +226,4 @@ impl Descriptor {
 /// than 256 (`cublasSetWorkspace`).
 pub fn alignment(address: u64) -> u64 {
     (address & address.wrapping_neg()).min(256)
-}
-
-/// Reads a file of attributes.
-///
-/// Errors: describes the line that cannot be parsed.
-pub fn parse(text: &str) -> Result<Vec<Descriptor>, String> {
-    let mut descriptors: Vec<Descriptor> = Vec::new();
-    for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            ["descriptor", name, bytes, init, set] => {
-                descriptors.push(Descriptor {
-                    init: init.to_owned(),
-                    set: set.to_owned(),
-                    ..empty(name, bytes).ok_or(line)?
-                });
-            }
-            ["object", name, bytes] => {
-                descriptors.push(Descriptor { is_object: true, ..empty(name, bytes).ok_or(line)? });
-            }
-            ["part", of, name, kind] => {
-                let kind = descriptors.iter().position(|known| known.name == kind).ok_or(line)?;
-                let of = descriptors.iter_mut().find(|known| known.name == of).ok_or(line)?;
-                of.parts.push(Part { name: name.to_owned(), kind, offset: 0 });
-            }
-            [kind, number, name, bytes, default, ref flags @ ..] => {
-                let position = |name: &str| descriptors.iter().position(|known| known.name == name);
-                let Some(descriptor) = position(kind) else { continue };
-                let other = flags.iter().find_map(|flag| flag.strip_prefix("descriptor:"));
-                let other = other.map(|name| position(name).ok_or(line)).transpose()?;
-                descriptors[descriptor].attributes.push(Attribute {
-                    number: number.parse().map_err(|_| line.to_owned())?,
-                    name: name.to_owned(),
-                    bytes: bytes.parse().map_err(|_| line.to_owned())?,
-                    offset: 0,
-                    default: value_of(default).ok_or(line)?,
-                    is_given: default == "given",
-                    is_pointer: flags.contains(&"pointer") || other.is_some(),
-                    is_readonly: flags.contains(&"readonly"),
-                    descriptor: other,
-                });
-            }
-            _ => {}
-        }
-    }
-    // A part is listed before the descriptor that contains it.
-    for index in 0..descriptors.len() {
-        let (before, rest) = descriptors.split_at_mut(index);
-        lay_out(&mut rest[0], before);
-    }
-    for index in 0..descriptors.len() {
-        let other = descriptors[index].other().map_or(0, |(_, kind)| descriptors[kind].bytes);
-        descriptors[index].crossing_bytes = descriptors[index].bytes + other;
-    }
-    Ok(descriptors)
-}
-
-fn empty(name: &str, bytes: &str) -> Option<Descriptor> {
-    Some(Descriptor {
-        name: name.to_owned(),
-        public_bytes: bytes.parse().ok()?,
-        init: String::new(),
-        set: String::new(),
-        is_object: false,
-        attributes: Vec::new(),
-        parts: Vec::new(),
-        bytes: 0,
-        crossing_bytes: 0,
-    })
-}
-
-fn value_of(text: &str) -> Option<u64> {
-    match (text, text.strip_prefix("0x")) {
-        ("given" | "-", _) => Some(0),
-        (_, Some(digits)) => u64::from_str_radix(digits, 16).ok(),
-        _ => text.parse::<i64>().ok().map(|value| value as u64),
-    }
-}
-
-/// Sets the offsets of attributes and parts. `before` contains the descriptors that are listed before this one.
-fn lay_out(descriptor: &mut Descriptor, before: &[Descriptor]) {
-    let mut order: Vec<usize> = (0..descriptor.attributes.len()).collect();
-    order.sort_by_key(|index| std::cmp::Reverse(descriptor.attributes[*index].bytes));
-    let mut end = MASK_BYTES;
-    for index in order {
-        descriptor.attributes[index].offset = end;
-        end += descriptor.attributes[index].bytes;
-    }
-    end = end.next_multiple_of(8);
-    for part in &mut descriptor.parts {
-        part.offset = end;
-        end += before[part.kind].bytes;
-    }
-    descriptor.bytes = end;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "# comment\ndescriptor d 64 init set\nd 0 A_SCALE_TYPE 4 given\nd 3 A_POINTER_MODE 4 0\n\
-                        d 5 A_POINTER 8 0 pointer\nother 1 B 4 0\n";
-
-    #[test]
-    fn contents_have_what_was_set() {
-        let descriptor = parse(TEXT).expect("valid").remove(0);
-        let mut contents = vec![0; descriptor.bytes];
-        let (index, attribute) = descriptor.attribute(5).expect("known");
-        assert_eq!((attribute.offset, descriptor.bytes), (8, 24), "the longest comes first");
-        assert_eq!(descriptor.value(index, &contents), None);
-        descriptor.set(index, 0x7000, &mut contents);
-        descriptor.set(0, 1, &mut contents);
-        assert_eq!(descriptor.value(index, &contents), Some(0x7000));
-        assert_eq!(
-            descriptor.scalars(&[], &contents),
-            Some(Scalars { bytes: 8, host_alpha: true, host_beta: true }),
-            "CUDA_R_64F"
-        );
-        descriptor.set(1, 4, &mut contents);
-        assert_eq!(
-            descriptor.scalars(&[], &contents),
-            Some(Scalars { bytes: 8, host_alpha: false, host_beta: true })
-        );
-        descriptor.forget_addresses(&[], &mut contents);
-        assert_eq!(descriptor.value(index, &contents), Some(256));
-        assert_eq!([0, 0x7000, 0x7080, 0x7004, 0x7001].map(alignment), [0, 256, 128, 4, 1]);
-    }
-
-    #[test]
-    fn parts_and_other_descriptors_have_their_places() {
-        let text = "object part 64\npart 0 X_ALPHA_VECTOR_SCALING 4 0\npart 1 X_BETA_VECTOR_SCALING 4 0\n\
-                    part 2 P 8 0 pointer\nobject whole 64\nwhole 9 GIVEN 4 given\npart whole A part\npart whole B part\n\
-                    descriptor d 64 init set\nd 1 OTHER 8 0 descriptor:part\n";
-        let all = parse(text).expect("valid");
-        let [part, whole, d] = &all[..] else { panic!("{all:?}") };
-        assert_eq!((part.bytes, whole.bytes, whole.crossing_bytes), (24, 16 + 2 * 24, 16 + 2 * 24));
-        assert_eq!((whole.part(&all, 1), d.bytes, d.crossing_bytes), (40..64, 16, 40));
-        let mut contents = vec![0xff; whole.bytes];
-        whole.make(&[5], &mut contents);
-        assert!(whole.is_made(&contents) && !whole.is_made(&[0; 64]));
-        assert_eq!(whole.value(0, &contents), Some(5));
-        let scalars = |contents: &[u8]| whole.scalars(&all, contents).expect("floats");
-        assert_eq!(scalars(&contents), Scalars { bytes: 4, host_alpha: true, host_beta: true });
-        part.set(0, 1, &mut contents[16..40]);
-        part.set(2, 0x7000, &mut contents[16..40]);
-        assert_eq!(scalars(&contents), Scalars { bytes: 4, host_alpha: false, host_beta: true });
-        whole.forget_addresses(&all, &mut contents);
-        assert_eq!(part.value(2, &contents[16..40]), Some(256));
-    }
-
-    #[test]
-    fn real_descriptors_fit_their_structures() {
-        for library in crate::libraries() {
-            for descriptor in &library.descriptors {
-                assert!(descriptor.bytes <= descriptor.public_bytes, "{descriptor:?}");
-                assert!(descriptor.attributes.iter().filter(|known| known.descriptor.is_some()).count() <= 1);
-                assert!(
-                    descriptor.attributes.len() <= 64 && !descriptor.attributes.is_empty(),
-                    "{descriptor:?}"
-                );
-                assert!(descriptor.attributes.iter().all(|attribute| attribute.bytes <= 8), "{descriptor:?}");
-            }
-        }
-    }
 }

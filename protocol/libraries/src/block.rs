@@ -26,9 +26,7 @@
 //! includes the contents of a `table`, the contents of `malloc` memory with zeros up to the maximum length, and the
 //! guest's numbers for handles.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
+use crate::REFERRING;
 use crate::attributes::Scalars;
 use crate::expression::Expression;
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
@@ -107,21 +105,9 @@ pub fn is_attribute_of_addresses(kind: i128) -> bool {
 /// Returns whether the elements of an attribute of cuDNN may have a `cudnnBackendAttributeType_t`. Addresses, handles and
 /// descriptors must not be given as plain numbers, which nobody checks.
 pub fn may_have_type(attribute: i128, kind: i128) -> bool {
-    static REFERRING: LazyLock<HashMap<i128, i128>> = LazyLock::new(|| {
-        let lines = include_str!("../rows/cudnn.attributes").lines();
-        let rows = lines.filter_map(|line| Some((line.strip_prefix("attribute ")?, line)));
-        let listed = rows.filter_map(|(row, line)| {
-            let kind = match line.rsplit(' ').next()? {
-                "CUDNN_TYPE_HANDLE" => 0,
-                "CUDNN_TYPE_VOID_PTR" => ADDRESSES,
-                "CUDNN_TYPE_BACKEND_DESCRIPTOR" => 15,
-                _ => return None,
-            };
-            Some((row.split(' ').next()?.parse().ok()?, kind))
-        });
-        listed.collect()
-    });
-    REFERRING.get(&attribute).is_none_or(|listed| kind == *listed || attribute_type_bytes(kind) != Some(8))
+    let listed = REFERRING.binary_search_by_key(&attribute, |(attribute, _)| i128::from(*attribute));
+    listed.map_or(true, |place| kind == i128::from(REFERRING[place].1))
+        || attribute_type_bytes(kind) != Some(8)
 }
 
 /// `CUDNN_TYPE_VOID_PTR`
@@ -130,7 +116,7 @@ const ADDRESSES: i128 = 6;
 impl Kind {
     /// Returns the bytes of the memory in a block that a parameter of this kind points to, if they do not depend on other
     /// arguments.
-    pub fn fixed_bytes(&self) -> Option<usize> {
+    pub const fn fixed_bytes(&self) -> Option<usize> {
         match self {
             Self::Host(Host { element, count: None, .. }) | Self::Scalar { element, count: None, .. } => {
                 element.fixed_bytes()
@@ -144,7 +130,7 @@ impl Kind {
 
 impl Element {
     /// Returns the bytes of an element, if they do not depend on other arguments.
-    pub fn fixed_bytes(self) -> Option<usize> {
+    pub const fn fixed_bytes(self) -> Option<usize> {
         match self {
             Self::Number(number) => Some(number.bytes()),
             Self::Bytes(bytes) | Self::Sized { bytes, .. } => Some(bytes as usize),
@@ -203,7 +189,7 @@ impl Call {
     /// Errors: see [`Self::memory_bytes`].
     pub fn answer_bytes(&self, library: &Library, slots: &[u64]) -> Result<usize, BadSize> {
         let mut bytes = SLOT;
-        for index in &self.roles.writes {
+        for index in self.roles.writes {
             bytes += padded(self.memory_bytes(library, *index, slots)?);
         }
         if bytes <= MAX_BYTES { Ok(bytes) } else { Err(BadSize) }
@@ -281,126 +267,5 @@ impl Call {
             Kind::Noted(_) | Kind::Measured(_) => Number::I64.integer(*slots.get(index)?),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Body;
-    use crate::parse::library;
-
-    fn rows(row: &str) -> Library {
-        library("x", &format!("handle Handle\n{row}"), "").expect(row)
-    }
-
-    fn call(library: &Library) -> &Call {
-        let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
-        call
-    }
-
-    #[test]
-    fn types_of_attributes_have_the_listed_sizes() {
-        let listed = include_str!("../rows/cudnn.attributes").lines();
-        let mut types = 0;
-        for line in listed.filter_map(|line| line.strip_prefix("type ")) {
-            let words: Vec<&str> = line.split(' ').collect();
-            let (number, bytes) = (words[0].parse().expect(line), words[2].parse().expect(line));
-            assert_eq!(attribute_type_bytes(number), Some(bytes), "{line}");
-            let is_handle = matches!(words.get(3), Some(&"handle" | &"descriptor"));
-            assert_eq!(attribute_type_handle(number).is_some(), is_handle, "{line}");
-            types += 1;
-        }
-        assert_eq!(attribute_type_bytes(types), None, "a type is missing in cudnn.attributes");
-    }
-
-    #[test]
-    fn addresses_and_descriptors_are_not_given_as_numbers() {
-        // CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG
-        assert!(may_have_type(1001, 6) && !may_have_type(1001, 3) && !may_have_type(1001, 5));
-        assert!(may_have_type(401, 15) && !may_have_type(401, 3) && !may_have_type(401, 6));
-        // CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_ATTR_OPERATION_RNG_SEED, an attribute that is newer than the list
-        assert!(may_have_type(906, 3) && may_have_type(2311, 3) && may_have_type(2311, 15));
-        assert!(may_have_type(99_999, 3));
-    }
-
-    #[test]
-    fn sizes_follow_from_the_slots() {
-        let rows = rows("f(n: i32, a: in f64[n], r: out i32, s: scalar type(t), t: i32)");
-        let bytes = |index: usize, slots: &[u64]| call(&rows).memory_bytes(&rows, index, slots);
-        let slots = [5, PRESENT, PRESENT, PRESENT, 5];
-        assert_eq!(bytes(1, &slots), Ok(40));
-        assert_eq!(bytes(3, &slots), Ok(16));
-        assert_eq!(call(&rows).answer_bytes(&rows, &slots), Ok(16));
-        assert_eq!(bytes(1, &[5, 0, 0, 0, 5]), Ok(0), "null");
-        assert_eq!(bytes(3, &[5, 1, 1, 0x7000, 5]), Ok(0), "in device memory");
-        assert_eq!(bytes(3, &[5, 1, 1, 1, 99]), Err(BadSize), "no such type");
-        assert_eq!(bytes(1, &[u64::from((-5_i32) as u32), 1, 1, 1, 5]), Ok(0), "a negative number");
-        assert_eq!(bytes(1, &[i32::MAX as u64, 1, 1, 1, 5]), Err(BadSize), "too long");
-    }
-
-    #[test]
-    fn what_the_worker_has_for_itself_does_not_cross() {
-        let rows =
-            rows("f(h: Handle, w: scratch[2*n], n: u64, p: placed(n) 8, t: table 64, r: scalar f32[5])");
-        let call = call(&rows);
-        let slots = [7, PRESENT, 100, PRESENT, PRESENT, PRESENT];
-        let bytes: Vec<usize> =
-            (0..6).map(|index| call.memory_bytes(&rows, index, &slots).expect("known")).collect();
-        assert_eq!(bytes, [0, 0, 0, 8, 64, 20]);
-        assert_eq!(call.scratch_bytes(1, &slots), Ok(200));
-        assert_eq!(call.scratch_bytes(1, &[7, 0, 100, 1, 1, 1]), Ok(0), "null");
-        assert_eq!(call.scratch_bytes(1, &[7, 1, u64::MAX, 1, 1, 1]), Err(BadSize), "too long");
-        assert!(call.is_in_host_memory(2, &slots) && !call.is_in_host_memory(2, &[7, 1, 0, 1, 1, 1]));
-        assert_eq!(call.answer_bytes(&rows, &slots), Ok(8 + 64));
-    }
-
-    #[test]
-    fn noted_numbers_count_and_cross() {
-        let text = "handle Info\nset(i: Info, n: i32) notes(i.n=n)\n\
-                    f(i: Info, x: out f64[m], p: malloc i32[m+1], a: in f32[m] each[3], w: scratch[m], m: note i.n)";
-        let rows = library("x", text, "").expect("valid");
-        let Body::Forward(call) = &rows.functions[1].body else { panic!("{rows:?}") };
-        let bytes = |noted: u64| {
-            let slots = [7, PRESENT, PRESENT, PRESENT, PRESENT, noted];
-            let bytes: Vec<_> = (1..4).map(|index| call.memory_bytes(&rows, index, &slots)).collect();
-            (bytes, call.answer_bytes(&rows, &slots), call.scratch_bytes(4, &slots))
-        };
-        assert_eq!(bytes(5), (vec![Ok(40), Ok(24), Ok(60)], Ok(8 + 40 + 24), Ok(5)));
-        assert_eq!(bytes(u64::MAX), (vec![Ok(0); 3], Ok(8), Ok(0)), "none, as -1");
-        assert!(bytes(1 << 40).0.contains(&Err(BadSize)), "too long");
-    }
-
-    #[test]
-    fn the_worker_may_have_more_memory_than_crosses() {
-        let rows = rows("f(n: i32, a: in i32[n] room[m], m: i32)");
-        let bytes = |m: u64| {
-            let slots = [2, PRESENT, m];
-            (call(&rows).memory_bytes(&rows, 1, &slots), call(&rows).room_bytes(1, &slots))
-        };
-        assert_eq!(bytes(3), (Ok(8), Ok(12)));
-        assert_eq!(bytes(i32::MAX as u64), (Ok(8), Err(BadSize)));
-    }
-
-    #[test]
-    fn text_is_bounded() {
-        let rows = rows("f(t: string)");
-        let bytes = |slot: u64| call(&rows).memory_bytes(&rows, 0, &[slot]);
-        assert_eq!(bytes(0), Ok(0));
-        assert_eq!(bytes(6), Ok(5));
-        assert_eq!(bytes(MAX_TEXT as u64 + 2), Err(BadSize));
-    }
-
-    #[test]
-    fn descriptors_tell_where_scalars_are() {
-        let text = "descriptor d 64 init set\nd 0 X_SCALE_TYPE 4 given\nd 1 X_POINTER_MODE 4 0\n";
-        let rows = library("x", "f(d: described d, a: alpha d, b: beta d)", text).expect("valid");
-        let mut contents = vec![0; rows.descriptors[0].bytes];
-        rows.descriptors[0].set(1, 4, &mut contents);
-        let slot = described(&rows, 0, &contents);
-        let found = scalars(slot).expect("a type of scalars");
-        assert_eq!((found.bytes, found.host_alpha, found.host_beta), (4, false, true));
-        let bytes = |index: usize| call(&rows).memory_bytes(&rows, index, &[slot, 0x7000, PRESENT]);
-        assert_eq!((bytes(0), bytes(1), bytes(2)), (Ok(rows.descriptors[0].bytes), Ok(0), Ok(4)));
     }
 }

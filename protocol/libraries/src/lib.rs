@@ -2,93 +2,49 @@
 
 //! The public functions of NVIDIA's libraries (cuBLAS, cuDNN, …), described once.
 //!
-//! Each library has a file in `rows/`, with a line per function ([`parse`] documents the format). The guest's entry
-//! points ([`generate`]), the encoding of arguments ([`block`]), the worker's checks and the tables in `docs/` are all
-//! generated from these rows. This crate does no I/O: the files are compiled in.
+//! Each library has a file in `rows/`, with a row per function. `cargo xtask generate` writes the tables of this crate and the guest's
+//! exported functions from these rows, and both are checked in: nothing is parsed when a program runs. The encoding of arguments
+//! ([`block`]), the worker's checks and the tables in `docs/` use the tables. The crate `cuda-api-description` documents the format
+//! of rows.
 
 #![forbid(unsafe_code)]
 
 pub mod attributes;
 pub mod block;
 pub mod expression;
-pub mod generate;
 mod measure;
 mod numbers;
-pub mod parse;
 mod roles;
 mod row;
 #[cfg(test)]
 mod state_test;
-
-use std::sync::OnceLock;
+mod tables;
 
 pub use roles::Roles;
 pub use row::{
     Answer, Asked, Body, Call, Check, Direction, Effect, Element, Facts, Function, Getter, HandleKind, Host,
-    Kind, Library, Measure, Note, Notes, Number, Parameter, Part, Scratch, ScratchBytes, Statuses,
+    Kind, Library, MAX_FUNCTIONS, MAX_PARAMETERS, Measure, NO_FUNCTION, Note, Notes, Number, Parameter, Part,
+    Scratch, ScratchBytes, Statuses,
 };
+pub use tables::*;
 
-/// The rows of a library, which are read when it is used first: a program that uses one need not wait for all.
-struct Source {
-    name: &'static str,
-    text: &'static str,
-    /// The attributes of its descriptors.
-    attributes: &'static str,
-    read: OnceLock<Library>,
-}
-
-impl Source {
-    fn library(&self) -> &Library {
-        self.read.get_or_init(|| {
-            // The rows are part of this program, and a test parses all of them.
-            parse::library(self.name, self.text, self.attributes)
-                .unwrap_or_else(|error| panic!("{}.rows: {error}", self.name))
-        })
-    }
-}
-
-macro_rules! libraries {
-    ($($file:literal $attributes:expr;)*) => {
-        /// Number of libraries.
-        pub const COUNT: usize = [$($file),*].len();
-
-        static SOURCES: [Source; COUNT] = [$(Source {
-            name: $file,
-            text: include_str!(concat!("../rows/", $file, ".rows")),
-            attributes: $attributes,
-            read: OnceLock::new(),
-        }),*];
-    };
-}
-
-// The position is the library's number on the wire: append new ones at the end.
-libraries! {
-    "cublas" "";
-    "cublasLt" include_str!("../rows/cublasLt.attributes");
-    "cudnn" "";
-    "cufft" "";
-    "curand" "";
-    "cusparse" "";
-    "cusolver" "";
-    "nccl" "";
-    "cusparseLt" include_str!("../rows/cusparseLt.attributes");
-    "cusolverMg" "";
-}
+/// Number of libraries.
+pub const COUNT: usize = LIBRARIES.len();
 
 /// Returns all libraries, in the order of their numbers on the wire.
 pub fn libraries() -> impl Iterator<Item = &'static Library> {
-    SOURCES.iter().map(Source::library)
+    LIBRARIES.iter().copied()
 }
 
 /// Returns the library with this number on the wire.
 pub fn library_of(number: usize) -> Option<&'static Library> {
-    SOURCES.get(number).map(Source::library)
+    LIBRARIES.get(number).copied()
 }
 
 /// Returns number and description of the library with this name (`cublas`).
 pub fn library(name: &str) -> Option<(u32, &'static Library)> {
-    let number = SOURCES.iter().position(|source| source.name == name)?;
-    Some((number as u32, SOURCES[number].library()))
+    let number = LIBRARIES.iter().position(|library| library.name == name)?;
+    Some((number as u32, LIBRARIES[number]))
 }
 
 #[cfg(test)]
@@ -102,7 +58,7 @@ mod tests {
     fn all_rows_can_be_read() {
         for library in libraries() {
             let mut names = HashSet::new();
-            for function in &library.functions {
+            for function in library.functions {
                 assert!(names.insert(&function.name), "{} has two rows", function.name);
             }
             assert!(!library.sonames.is_empty(), "{} has no soname", library.name);
@@ -115,7 +71,7 @@ mod tests {
     fn a_new_type_ends_what_was_done_with_another() {
         let (_, solver) = library("cusolver").expect("known");
         let mut count = 0;
-        for function in &solver.functions {
+        for function in solver.functions {
             let is_batch = function.name.ends_with("Batched") && !function.name.contains("csrqrsv");
             let chooses = function.name.contains("BufferInfo") || is_batch && function.name.contains("csrqr");
             let Body::Forward(call) = &function.body else { continue };
@@ -129,7 +85,7 @@ mod tests {
                 _ => None,
             });
             for (note, name) in solver.handles[kind.expect("an info")].notes.iter().enumerate() {
-                let stays = !is_batch && ["n", "nnz", "m"].contains(&name.as_str());
+                let stays = !is_batch && ["n", "nnz", "m"].contains(name);
                 assert!(stays || changed.contains(&note), "{} keeps {name}", function.name);
             }
         }
@@ -161,7 +117,7 @@ mod tests {
     fn a_matrix_in_host_memory_is_that_of_the_analysis() {
         let (_, solver) = library("cusolver").expect("known");
         let mut count = 0;
-        for function in &solver.functions {
+        for function in solver.functions {
             let Body::Forward(call) = &function.body else { continue };
             let info = call.parameters.iter().position(|parameter| parameter.name == "info");
             let rises = |parameter: &Parameter| match &parameter.kind {
@@ -182,14 +138,14 @@ mod tests {
     /// Libraries do not check the length of a workspace in host memory. So it is a number that the library itself has returned.
     #[test]
     fn no_length_of_a_workspace_is_the_callers() {
-        let calls = libraries().flat_map(|library| &library.functions);
+        let calls = libraries().flat_map(|library| library.functions);
         let calls = calls.filter_map(|function| match &function.body {
             Body::Forward(call) => Some((&function.name, call)),
             _ => None,
         });
         let mut count = 0;
         for (name, call) in calls {
-            for parameter in &call.parameters {
+            for parameter in call.parameters {
                 let Kind::Scratch(scratch) = &parameter.kind else { continue };
                 count += 1;
                 let noted = |index: &usize| matches!(call.parameters[*index].kind, Kind::Noted(_));
@@ -207,7 +163,7 @@ mod tests {
     /// The handle keeps the memory, in which the worker looks for no answer.
     #[test]
     fn what_is_lent_belongs_to_a_handle() {
-        let functions = libraries().flat_map(|library| &library.functions);
+        let functions = libraries().flat_map(|library| library.functions);
         let lends = functions.filter_map(|function| match &function.body {
             Body::Forward(call) => Some((call, call.facts.lends?)),
             _ => None,
@@ -223,7 +179,7 @@ mod tests {
     #[test]
     fn plain_calls_have_no_contents_but_scalars() {
         let mut count = 0;
-        for function in libraries().flat_map(|library| &library.functions) {
+        for function in libraries().flat_map(|library| library.functions) {
             let Body::Forward(call) = &function.body else { continue };
             let roles = &call.roles;
             let is_scalar = |index: &usize| matches!(call.parameters[*index].kind, Kind::Scalar { .. });
@@ -240,7 +196,7 @@ mod tests {
     /// The worker locks the handles of the called library first, and then those of others.
     #[test]
     fn libraries_do_not_use_handles_of_each_other() {
-        for kind in libraries().flat_map(|library| &library.handles) {
+        for kind in libraries().flat_map(|library| library.handles) {
             let Some((owner, _)) = &kind.of else { continue };
             let (_, owner) = library(owner).expect("known");
             assert!(owner.handles.iter().all(|kind| kind.of.is_none()), "{} uses others", owner.name);

@@ -13,7 +13,7 @@ impl Asked {
     /// Returns whether the row `call` describes a function that can be asked for the number: its first parameter is a
     /// handle of this kind, numbers by value are lengths of its arrays, and it writes numbers, arrays of as many, or what
     /// may be null.
-    pub(crate) fn is_answered_by(&self, call: &Call, kind: usize) -> bool {
+    pub fn is_answered_by(&self, call: &Call, kind: usize) -> bool {
         let fits = |index: usize, known: &Kind| match known {
             Kind::Handle { kind: of, .. } => index == 0 && *of == kind,
             Kind::Value(number) => index > 0 && !number.is_float(),
@@ -69,7 +69,3 @@ impl Asked {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "measure_test.rs"]
-mod tests;

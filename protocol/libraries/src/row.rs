@@ -8,30 +8,34 @@ use crate::attributes::Descriptor;
 use crate::expression::Expression;
 use crate::roles::Roles;
 
-/// The first number that no function has.
-pub(crate) const MAX_NUMBER: u32 = 1 << 16;
+/// The maximum number of functions of a library, and the limit of their numbers on the wire.
+pub const MAX_FUNCTIONS: u32 = NO_FUNCTION as u32;
+/// Stands for no function in [`Library::positions`].
+pub const NO_FUNCTION: u16 = u16::MAX;
 
 /// One of NVIDIA's libraries.
 #[derive(Debug)]
 pub struct Library {
     /// For example `cublas`.
-    pub name: String,
+    pub name: &'static str,
+    /// The number on the wire, which never changes.
+    pub number: u32,
     /// The file names that programs load (`libcublas.so.13`), with the newest first.
-    pub sonames: Vec<String>,
+    pub sonames: &'static [&'static str],
     /// Files that have some of its functions, too, under their own names.
-    pub parts: Vec<Part>,
+    pub parts: &'static [Part],
     /// Files that it loads by name, and that must be found before it.
-    pub needs: Vec<String>,
+    pub needs: &'static [&'static str],
     /// The values of the library's status type.
     pub statuses: Statuses,
     /// The kinds of handles; a kind's number is its position here.
-    pub handles: Vec<HandleKind>,
+    pub handles: &'static [HandleKind],
     /// The kinds of descriptors; a kind's number is its position here.
-    pub descriptors: Vec<Descriptor>,
+    pub descriptors: &'static [Descriptor],
     /// The functions, in the order of the file. Parts of a row that refer to a function have its position here.
-    pub functions: Vec<Function>,
-    /// The positions of functions by their numbers on the wire, which are below [`MAX_NUMBER`].
-    pub(crate) numbered: Vec<Option<usize>>,
+    pub functions: &'static [Function],
+    /// The positions of functions by their numbers on the wire; [`NO_FUNCTION`] for a number without one.
+    pub positions: &'static [u16],
     /// A digest of the rows, which guest and host must have in common.
     pub digest: u64,
 }
@@ -39,7 +43,8 @@ pub struct Library {
 impl Library {
     /// Returns the position of the function with this number on the wire.
     pub fn numbered(&self, number: u32) -> Option<usize> {
-        self.numbered.get(number as usize).copied().flatten()
+        let position = *self.positions.get(number as usize)?;
+        (position != NO_FUNCTION).then_some(usize::from(position))
     }
 }
 
@@ -47,7 +52,7 @@ impl Library {
 #[derive(Debug)]
 pub struct Part {
     /// `libcudnn_ops.so.9`
-    pub soname: String,
+    pub soname: &'static str,
     /// The positions of its functions.
     pub functions: Range<usize>,
 }
@@ -56,13 +61,13 @@ pub struct Part {
 #[derive(Debug, Default)]
 pub struct HandleKind {
     /// Name of the kind in the rows.
-    pub name: String,
+    pub name: &'static str,
     /// True if the C type is an `int` instead of a pointer.
     pub is_int: bool,
     /// If set, handles of this library's first kind are accepted as handles of this kind, too.
-    pub or: Option<String>,
+    pub or: Option<&'static str>,
     /// If set, all handles of the kind belong to another library: the names of that library and of the kind there.
-    pub of: Option<(String, String)>,
+    pub of: Option<(&'static str, &'static str)>,
     /// Bytes of the library's handle, if it is a structure in the caller's memory instead of an address; else 0. The
     /// program's structure begins with our number.
     pub structure: usize,
@@ -75,7 +80,7 @@ pub struct HandleKind {
     /// something.
     pub works: bool,
     /// The names of numbers that both sides store for a handle ([`Notes`]). A note's number is its position here.
-    pub notes: Vec<String>,
+    pub notes: &'static [&'static str],
 }
 
 /// The values of a library's status type that this project returns itself.
@@ -108,11 +113,11 @@ impl Statuses {
 #[derive(Debug)]
 pub struct Function {
     /// The exported name. The name of a variant has `@` and a further word at its end.
-    pub name: String,
+    pub name: &'static str,
     /// The number on the wire, which never changes.
     pub number: u32,
-    /// The effect of a call on the session's state. All rows of libraries state it. Rows in tests may leave it out.
-    pub effect: Option<Effect>,
+    /// The effect of a call on the session's state.
+    pub effect: Effect,
     /// The implementation.
     pub body: Body,
 }
@@ -137,14 +142,14 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Getter {
     /// The function of this name.
-    Function(String),
+    Function(&'static str),
     /// No function returns the setting. The text says why.
-    None(String),
+    None(&'static str),
 }
 
 impl Function {
     /// Returns the name of the function in the host's library.
-    pub fn symbol(&self) -> &str {
+    pub fn symbol(&self) -> &'static str {
         self.name.split('@').next().unwrap_or_default()
     }
 
@@ -158,9 +163,9 @@ impl Function {
 #[derive(Debug)]
 pub enum Body {
     /// The arguments are sent to the worker, and the host's library executes the function.
-    Forward(Box<Call>),
+    Forward(&'static Call),
     /// The function returns `not_supported`, for this reason.
-    Refuse(String),
+    Refuse(&'static str),
     /// The function is hand-written.
     Custom,
 }
@@ -169,7 +174,7 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Call {
     /// Parameters, in C order.
-    pub parameters: Vec<Parameter>,
+    pub parameters: &'static [Parameter],
     /// The type of the result.
     pub answer: Answer,
     /// Further facts.
@@ -180,15 +185,26 @@ pub struct Call {
     pub roles: Roles,
 }
 
+/// The maximum number of parameters of a function.
+pub const MAX_PARAMETERS: usize = 40;
+
 /// A parameter.
 #[derive(Debug)]
 pub struct Parameter {
     /// Name, as in NVIDIA's manual.
-    pub name: String,
+    pub name: &'static str,
     /// The kind of parameter.
     pub kind: Kind,
     /// Bytes of its memory in a block, if they do not depend on other arguments.
     pub bytes: Option<usize>,
+}
+
+impl Parameter {
+    /// Returns the parameter with this name and kind.
+    pub const fn new(name: &'static str, kind: Kind) -> Self {
+        let bytes = kind.fixed_bytes();
+        Self { name, kind, bytes }
+    }
 }
 
 /// The kind of a parameter. Each takes one slot of 64 bits in the block of arguments ([`crate::block`]).
@@ -216,7 +232,7 @@ pub enum Kind {
     /// A handle that the call destroys.
     End(usize),
     /// An address of host memory.
-    Host(Host),
+    Host(&'static Host),
     /// An address of a scalar, in host or device memory according to the handle's pointer mode.
     Scalar {
         /// The sides that read and write it.
@@ -381,14 +397,14 @@ pub struct Note {
 
 /// The numbers of handles that a call depends on and changes. Lengths that the library uses follow from earlier calls
 /// with the same handle. The worker must therefore know them: it never trusts the guest's.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Notes {
     /// The call is refused unless the note has this value.
-    pub needs: Vec<(Note, Expression)>,
+    pub needs: &'static [(Note, Expression)],
     /// A successful call sets the note to this value, which may refer to `out` numbers, too.
-    pub takes: Vec<(Note, Expression)>,
+    pub takes: &'static [(Note, Expression)],
     /// The call invalidates the note.
-    pub forgets: Vec<Note>,
+    pub forgets: &'static [Note],
     /// The parameter with the handle for which the worker stores the matrix if the call succeeds: the arrays with the
     /// rules [`Check::Rising`] and [`Check::Below`], and the index base.
     pub keeps_pattern: Option<usize>,
@@ -397,6 +413,10 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// The notes of a call that neither depends on such numbers nor changes them.
+    pub const NONE: Self =
+        Self { needs: &[], takes: &[], forgets: &[], keeps_pattern: None, needs_pattern: None };
+
     /// Returns all notes that a call changes, even if it fails.
     pub fn changed(&self) -> impl Iterator<Item = Note> {
         self.takes.iter().map(|(note, _)| *note).chain(self.forgets.iter().copied())
@@ -532,7 +552,7 @@ pub enum Answer {
 }
 
 /// Facts about a function.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// The caller must wait for the result.
     pub wait: bool,
@@ -566,4 +586,52 @@ pub struct Facts {
     pub lends: Option<usize>,
     /// The library may copy host memory in the stream. A graph would do so on each launch, after the call has ended.
     pub uncaptured: bool,
+}
+
+impl Facts {
+    /// No facts.
+    pub const NONE: Self = Self {
+        wait: false,
+        pure: false,
+        pointer_mode: false,
+        stream_of: false,
+        sets: false,
+        resets: None,
+        gets: None,
+        birth: None,
+        on_device: false,
+        wait_unless: None,
+        makes: false,
+        finds: None,
+        links_code: false,
+        lends: None,
+        uncaptured: false,
+    };
+}
+
+impl Host {
+    /// The address of a byte that the library reads.
+    pub const NONE: Self = Self {
+        direction: Direction::In,
+        nullable: false,
+        element: Element::Bytes(1),
+        count: None,
+        room: None,
+        check: None,
+    };
+}
+
+impl HandleKind {
+    /// A kind of plain handles without a name.
+    pub const NONE: Self = Self {
+        name: "",
+        is_int: false,
+        or: None,
+        of: None,
+        structure: 0,
+        is_late: false,
+        has_birth: false,
+        works: false,
+        notes: &[],
+    };
 }

@@ -119,6 +119,17 @@ impl Consumer {
         self.head
     }
 
+    /// Bytes consumed once the record that was taken out last is released.
+    pub fn taken(&self) -> u64 {
+        self.head + self.taken
+    }
+
+    /// Bytes that the producer has published now, or [`Self::consumed`] if it says something impossible.
+    pub fn published(&self) -> u64 {
+        let there = self.memory.header().tail.0.load(Ordering::Relaxed).wrapping_sub(self.head);
+        self.head + if there > RECORDS_BYTES as u64 { 0 } else { there }
+    }
+
     /// Publishes the reply to record `number`. Never more than [`MAX_REPLY_BYTES`].
     pub fn reply(&self, number: u64, bytes: &[u8]) {
         assert!(bytes.len() <= MAX_REPLY_BYTES);

@@ -15,6 +15,7 @@ pub const FIRST_HANDLE: u64 = 0x1000;
 /// alignment.
 pub const HANDLE_STEP: u64 = 16;
 
+/// Defines types of handles, which cross as numbers.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => { $(
         $(#[$doc])*

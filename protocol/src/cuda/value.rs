@@ -79,6 +79,7 @@ pub trait Wire: Sized {
     fn take(r: &mut Reader<'_>) -> Result<Self, Malformed>;
 }
 
+/// Implements [`Wire`] for numbers, in little-endian order.
 macro_rules! wire_integers {
     ($($t:ty),*) => { $(
         impl Wire for $t {

@@ -20,6 +20,7 @@ use virtio_cuda_protocol::transport::{
 };
 use zerocopy::IntoBytes;
 
+use crate::kills::settle;
 use crate::{Target, attack};
 
 pub fn collect(suite: &mut Suite) {
@@ -42,6 +43,8 @@ fn control_socket(kit: &Kit) -> Result<()> {
     let options = DaemonOptions { arguments: control.options(), ..DaemonOptions::default() };
     let mut daemon = Daemon::start(&kit.stack, &options)?;
     daemon.wait_until("control is served", PATIENCE, |_| control.sessions().is_ok())?;
+    // A worker that is still starting has descriptors that are opened later.
+    settle(&daemon, 1)?;
     let files = daemon.open_files();
     thread::scope(|scope| {
         for seed in 0..4 {

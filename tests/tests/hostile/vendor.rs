@@ -113,7 +113,7 @@ pub fn call(library_name: &str, function: &str, slots: &[u64], data: &[u64]) -> 
 /// The functions that cross, with their numbers.
 fn forwarded(rows: &Library) -> impl Iterator<Item = (u32, &str, &Call)> {
     rows.functions.iter().filter_map(|function| match &function.body {
-        Body::Forward(call) => Some((function.number, function.name.as_str(), &**call)),
+        Body::Forward(call) => Some((function.number, function.name, *call)),
         _ => None,
     })
 }
@@ -181,7 +181,7 @@ fn unknown_numbers(target: &mut Target) -> Result<()> {
         for function in [rows.functions.len() as u32, 1 << 20, u32::MAX] {
             session.expect(&call_of(number, function, &[0; 64]).wants(ROOM), &[INVALID_VALUE])?;
         }
-        for (function, row) in (0..).zip(&rows.functions) {
+        for (function, row) in (0..).zip(rows.functions) {
             if !matches!(row.body, Body::Forward(_)) {
                 session.expect(&call_of(number, function, &[]).wants(ROOM), &[NOT_SUPPORTED])?;
             }
@@ -297,9 +297,7 @@ fn forged_handles(target: &mut Target) -> Result<()> {
         expect_status(&mut session, set, NOT_INITIALIZED)?;
     }
     // Handles of other libraries and of other kinds.
-    for (number, rows) in
-        opened.iter().filter(|(_, rows)| !["cublas", "cublasLt"].contains(&rows.name.as_str()))
-    {
+    for (number, rows) in opened.iter().filter(|(_, rows)| !["cublas", "cublasLt"].contains(&rows.name)) {
         for (function, name, of_row) in forwarded(rows) {
             let Some(Kind::Handle { nullable: false, .. } | Kind::End(_)) =
                 of_row.parameters.first().map(|parameter| &parameter.kind)
@@ -577,7 +575,7 @@ fn set_masks(rows: &Library, kind: usize, contents: &mut [u8]) {
     let descriptor = &rows.descriptors[kind];
     contents[..SLOT].fill(0xff);
     for index in 0..descriptor.parts.len() {
-        let part = descriptor.part(&rows.descriptors, index);
+        let part = descriptor.part(rows.descriptors, index);
         set_masks(rows, descriptor.parts[index].kind, &mut contents[part]);
     }
 }
@@ -591,7 +589,7 @@ fn is_poisoned(session: &mut Session) -> Result<bool> {
 fn make_handles(session: &mut Session, number: u32, rows: &Library, generation: u64) -> Result<Vec<u64>> {
     let mut handles = vec![0; rows.handles.len()];
     for (function, _, call) in forwarded(rows) {
-        let [parameter, rest @ ..] = &call.parameters[..] else { continue };
+        let [parameter, rest @ ..] = call.parameters else { continue };
         let Kind::New(kind) = parameter.kind else { continue };
         if handles[kind] != 0 || rest.iter().any(|more| !matches!(more.kind, Kind::Value(_))) {
             continue;

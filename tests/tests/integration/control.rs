@@ -2,6 +2,7 @@
 
 //! Sessions that the operator suspends and resumes, and those that make room for others.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
+use vhost_cuda_tests::arbiter::Arbiter;
 use vhost_cuda_tests::control::Control;
 use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
 use vhost_cuda_tests::running::{Running, run};
@@ -29,11 +31,14 @@ pub fn collect(suite: &mut Suite) {
     suite.test("suspended_again", suspended_again);
     suite.test("suspended_while_it_works", suspended_while_it_works);
     suite.test("suspended_workers_are_killed", suspended_workers_are_killed);
-    let idle = "suspended_to_make_room";
+    let for_others = ["suspended_to_make_room", "suspended_in_part", "suspended_for_another_daemon"];
     if is_emulated() {
-        suite.test(idle, suspended_to_make_room);
+        suite.test(for_others[0], suspended_to_make_room);
+        suite.test(for_others[1], suspended_in_part);
+        suite.test(for_others[2], suspended_for_another_daemon);
     } else {
-        suite.skip(idle, "the size of the card's memory is chosen with the emulator only");
+        let why = "the size of the card's memory is chosen with the emulator only";
+        for_others.iter().for_each(|name| suite.skip(*name, why));
     }
 }
 
@@ -68,6 +73,11 @@ impl Controlled {
         let mut route = route(kit, &options)?;
         daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
         Ok(Self { route, control, folder })
+    }
+
+    /// The path of its control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("control")
     }
 
     /// Starts the program, and waits until it has begun.
@@ -115,7 +125,7 @@ fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
     let least = 16 << 20;
     ensure!(session["suspended_bytes"].as_u64() >= Some(least), "{answer}");
     controlled.expect_state(&program, "held")?;
-    let socket = controlled.folder.path().join("control");
+    let socket = controlled.socket();
     let ctl = |arguments: &[&str]| {
         let mut command = Command::new(kit.stack.daemon());
         run(command.arg("ctl").arg("--control").arg(&socket).args(arguments), "", LIMIT)
@@ -232,4 +242,53 @@ fn suspended_to_make_room(kit: &Kit) -> Result<()> {
         finish(program)?;
     }
     Ok(())
+}
+
+/// With host memory for a half of its contents, a session makes as much room as it can, and has all of them when it goes on.
+fn suspended_in_part(kit: &Kit) -> Result<()> {
+    let arguments = ["--single=false", "--suspend-after", "0.3", "--suspend-memory", "25M"];
+    let mut controlled = Controlled::start(kit, &arguments, Some("96M"))?;
+    let idle = controlled.program(kit, &["48", "idle"])?;
+    controlled.wait_until("it is idle", &idle, |session| session["idle_ms"].as_u64() >= Some(300))?;
+    let greedy = controlled.program(kit, &["56", "greedy"])?;
+    greedy.wait_for_stdout("more: 2", LIMIT)?;
+    let session = controlled.control.session_of(idle.pid())?;
+    let suspended = session["suspended_bytes"].as_u64().unwrap_or_default();
+    ensure!(session["state"] == "suspended" && (16 << 20..48 << 20).contains(&suspended), "{session}");
+    ensure!(session["on_card_bytes"].as_u64() >= Some((48 << 20) - suspended), "{session}");
+    let answer = controlled.control.ask(r#"{"do":"suspend","all":true}"#)?;
+    ensure!(answer["ok"] == false && answer.to_string().contains("host memory"), "{answer}");
+    for program in [idle, greedy] {
+        finish(program)?;
+    }
+    let answer = controlled.ask(r#"{"do":"status"}"#)?;
+    ensure!(answer["host_memory_used"].as_u64() <= Some(25 << 20), "{answer}");
+    Ok(())
+}
+
+/// Daemons of the same GPU make room for each other, if they are connected to one arbiter and have the option.
+fn suspended_for_another_daemon(kit: &Kit) -> Result<()> {
+    let arbiter = Arbiter::start(&kit.stack)?;
+    let shared = arbiter.options(100)?;
+    let shared = shared.iter().map(String::as_str);
+    let daemon = |connected: bool, after: Option<&str>| {
+        let after = after.into_iter().flat_map(|after| ["--suspend-after", after]);
+        let options: Vec<&str> = shared.clone().filter(|_| connected).chain(after).collect();
+        Controlled::start(kit, &options, Some("96M"))
+    };
+    let mut idle = [daemon(true, Some("0.3"))?, daemon(true, None)?, daemon(false, Some("0.3"))?];
+    let mut programs = Vec::new();
+    for of in &mut idle {
+        let program = of.program(kit, &["48", "idle"])?;
+        of.wait_until("it is idle", &program, |session| session["idle_ms"].as_u64() >= Some(300))?;
+        programs.push(program);
+    }
+    let greedy = daemon(true, Some("0.3"))?;
+    let program = greedy.program(kit, &["56", "greedy"])?;
+    program.wait_for_stdout("more: 2", LIMIT)?;
+    idle[0].expect_state(&programs[0], "suspended")?;
+    idle[1].expect_state(&programs[1], "running")?;
+    idle[2].expect_state(&programs[2], "running")?;
+    programs.push(program);
+    programs.into_iter().try_for_each(finish)
 }

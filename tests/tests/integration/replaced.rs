@@ -3,6 +3,7 @@
 //! The daemon's program is replaced while programs run. They notice nothing.
 
 use std::fs::{self, Permissions};
+use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -50,6 +51,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test("replaced::suspended_sessions_stay", suspended_sessions_stay);
     suite.test("replaced::nothing_is_left_behind", nothing_is_left_behind);
     suite.test("replaced::a_front_end_goes_on", a_front_end_goes_on);
+    suite.test("replaced::a_queue_keeps_its_position", a_queue_keeps_its_position);
+    suite.test("replaced::a_recording_ends", a_recording_ends);
     suite.test("replaced::a_program_that_fails_leaves_the_old_one", a_program_that_fails_leaves_the_old_one);
     suite.test("replaced::a_program_that_fails_late_goes_back", a_program_that_fails_late_goes_back);
     suite.test("replaced::options_that_cannot_change_are_refused", options_that_cannot_change_are_refused);
@@ -195,6 +198,41 @@ fn a_front_end_goes_on(kit: &Kit) -> Result<()> {
     front_end.show_memory_again()?;
     ensure!(!front_end.is_disconnected(), "it was disconnected");
     FakeFrontend::behave(&socket)
+}
+
+/// A queue that has not run since the last replacement is where it was.
+fn a_queue_keeps_its_position(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start(kit, &[], None)?;
+    let socket = daemon(&mut controlled.route)?.socket();
+    let mut front_end = FakeFrontend::connect(&socket)?;
+    front_end.hello(PROTOCOL_VERSION)?;
+    let session = open(&mut front_end)?;
+    let position = front_end.stop_queue(0)?;
+    ensure!(position >= 2, "two requests were taken, and not {position}");
+    for round in 0..3 {
+        controlled.ask(REPLACE)?;
+        let now = front_end.stop_queue(0)?;
+        ensure!(now == position, "after {round} replacements: {now} and not {position}");
+    }
+    front_end.start_queue(0, position)?;
+    ensure!(front_end.close(session)?.status == REPLY_OK, "its session is lost");
+    Ok(())
+}
+
+/// The client is told why its recording has ended. Another one can begin.
+fn a_recording_ends(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &[], None)?;
+    let program = controlled.program(kit, &["2", "work"])?;
+    let mut lines = controlled.control.send(r#"{"do":"trace","all":true,"time_ms":600000}"#)?.lines();
+    // It is being recorded.
+    lines.next().context("no line")??;
+    controlled.ask(REPLACE)?;
+    let last = lines.last().context("it has just ended")??;
+    ensure!(last.contains("being replaced"), "{last}");
+    let lines = controlled.control.send(r#"{"do":"trace","all":true,"time_ms":0}"#)?.lines();
+    let last = lines.last().context("no line")??;
+    ensure!(last.contains("\"ok\":true"), "{last}");
+    finish(program)
 }
 
 /// Opens a session beside the others.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `vhost-user-cuda ctl`: the operator's side of the control socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_profile::event::Batch;
+use vhost_cuda_profile::table::Tables;
+use vhost_cuda_profile::timeline::Timeline;
 
 use super::protocol::{Answer, Request, Session};
 use crate::args::{CtlArgs, CtlCommand, Selected};
@@ -32,7 +36,18 @@ pub fn run(args: &CtlArgs) -> Result<()> {
             let Selected { session, connection, all } = *selected;
             Request::Resume { session, connection, all, timeout_ms: milliseconds(*timeout) }
         }
+        CtlCommand::Trace { selected, seconds, .. } => {
+            let Selected { session, connection, all } = *selected;
+            Request::Trace { session, connection, all, time_ms: milliseconds(*seconds) }
+        }
     };
+    if let CtlCommand::Trace { trace, csv, .. } = &args.command {
+        return take_trace(&args.socket, &request, trace.as_deref(), |tables| match (args.json, csv) {
+            (true, _) => tables.to_json(),
+            (_, true) => tables.to_csv(),
+            _ => tables.to_text(),
+        });
+    }
     let line = ask(&args.socket, &request)?;
     let answer: Answer =
         serde_json::from_str(&line).context("The daemon's answer is not that of a daemon")?;
@@ -54,20 +69,69 @@ fn milliseconds(time: Duration) -> u32 {
 
 /// Sends a request to the daemon that listens at `control`, and returns its answer, a line.
 pub fn ask(control: &Path, request: &Request) -> Result<String> {
-    let cannot = || format!("Cannot reach a daemon's control socket at {}", control.display());
+    next_line(control, &mut send(control, request)?)
+}
+
+/// Sends a request, and returns the stream of lines that answer it.
+fn send(control: &Path, request: &Request) -> Result<BufReader<UnixStream>> {
+    let cannot = || cannot_reach(control);
     let mut stream = UnixStream::connect(control).with_context(cannot)?;
     stream.set_read_timeout(Some(PATIENCE)).with_context(cannot)?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
-    // A daemon with too many clients says so without reading.
-    let sent = stream.write_all(&line);
-    let mut answer = String::new();
-    BufReader::new(stream.take(MAX_ANSWER)).read_line(&mut answer).with_context(cannot)?;
-    if answer.is_empty() {
-        sent.with_context(cannot)?;
-        bail!("The daemon at {} hung up", control.display());
+    // A daemon with too many clients says so without reading, and then there is a line nevertheless.
+    let _ = stream.write_all(&line);
+    Ok(BufReader::new(stream))
+}
+
+fn cannot_reach(control: &Path) -> String {
+    format!("Cannot reach a daemon's control socket at {}", control.display())
+}
+
+fn next_line(control: &Path, stream: &mut BufReader<UnixStream>) -> Result<String> {
+    let mut line = String::new();
+    stream.take(MAX_ANSWER).read_line(&mut line).with_context(|| cannot_reach(control))?;
+    ensure!(line.ends_with('\n'), "The daemon at {} hung up", control.display());
+    Ok(line)
+}
+
+/// Prints the tables of what the daemon records, and writes the timeline into `trace`.
+fn take_trace(
+    control: &Path,
+    request: &Request,
+    trace: Option<&Path>,
+    format: impl FnOnce(&Tables) -> String,
+) -> Result<()> {
+    let mut stream = send(control, request)?;
+    let name = trace.map(Path::display);
+    let cannot = || format!("Cannot write {}", name.as_ref().map(ToString::to_string).unwrap_or_default());
+    let file = trace.map(File::create).transpose().with_context(cannot)?;
+    let mut timeline = file.map(|file| Timeline::new(BufWriter::new(file)));
+    let mut tables = Tables::default();
+    let answer = loop {
+        let line = next_line(control, &mut stream)?;
+        let Ok(batch) = serde_json::from_str::<Batch>(&line) else { break line };
+        tables.add(&batch);
+        if let Some(timeline) = &mut timeline {
+            timeline.add(&batch).with_context(cannot)?;
+        }
+    };
+    let answer: Answer =
+        serde_json::from_str(&answer).context("The daemon's answer is not that of a daemon")?;
+    if let Some(timeline) = timeline {
+        let (_, left_out) = timeline.finish().with_context(cannot)?;
+        ensure!(left_out == 0, "{left_out} events are missing in the timeline: they have too many rows");
     }
-    Ok(answer)
+    if let Some(error) = answer.error {
+        bail!("{error}");
+    }
+    print!("{}", format(&tables));
+    for session in answer.sessions {
+        if let Some(error) = session.error {
+            bail!("session {}: {error}", session.session);
+        }
+    }
+    Ok(())
 }
 
 /// Formats an answer for people.

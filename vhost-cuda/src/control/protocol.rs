@@ -53,6 +53,21 @@ pub enum Request {
         #[serde(default = "default_timeout")]
         timeout_ms: u32,
     },
+    /// Records what sessions do, also those that begin meanwhile. Before the answer come lines of
+    /// [`vhost_cuda_profile::event::Batch`].
+    Trace {
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connection: Option<u64>,
+        /// As above.
+        #[serde(default)]
+        all: bool,
+        /// The time to record, in milliseconds. It ends earlier if the client hangs up, or the session ends.
+        time_ms: u32,
+    },
 }
 
 fn default_timeout() -> u32 {
@@ -161,6 +176,7 @@ mod tests {
             r#"{"do":"suspend","session":3,"session":4}"#,
             r#"{"do":"resume","all":true,"hold":true}"#,
             r#"{"do":"resume","all":1}"#,
+            r#"{"do":"trace","all":true}"#,
             r#"{"do":"resume","timeout_ms":4294967296}"#,
             r#"{"do":"suspend","session":3} x"#,
         ] {

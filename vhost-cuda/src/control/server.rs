@@ -15,11 +15,14 @@ use std::time::Duration;
 use anyhow::Context;
 use log::{Level, info, log};
 
+use serde::Serialize;
+
 use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
+use super::trace;
 use crate::confine::threads;
 use crate::limits::budget::{Budget, Charge};
 use crate::limits::throttle::Throttle;
-use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::residence::Phase;
 use crate::socket::listen_privately;
 use crate::suspend::suspender::{Member, Selection, Suspender, for_each};
 
@@ -137,8 +140,20 @@ fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
         }
         let answer = match serde_json::from_slice::<Request>(&line) {
             Ok(Request::Replace {}) => replace(client, &served.replace)?,
+            Ok(Request::Trace { session, connection, all, time_ms }) => {
+                match selected(session, connection, all, time_ms) {
+                    Ok(selected) => {
+                        let time = Duration::from_millis(time_ms.into());
+                        let (answer, recorded) = trace::serve(client, &served.suspender, selected, time)?;
+                        write(client, &answer)?;
+                        drop(recorded);
+                        continue;
+                    }
+                    Err(error) => refusal(error),
+                }
+            }
             Ok(request) => answer(&request, &served.suspender),
-            Err(error) => refusal(format!("not a request: {error} (docs/suspend.md)")),
+            Err(error) => refusal(format!("not a request: {error} (docs/suspend.md, docs/profiling.md)")),
         };
         write(client, &answer)?;
     }
@@ -157,11 +172,19 @@ fn replace(client: &UnixStream, replace: &Replace) -> io::Result<Answer> {
     Ok(refusal(result.recv().unwrap_or_else(|_| "there is no thread for it".into())))
 }
 
-fn refusal(error: String) -> Answer {
+/// Returns the sessions of a request with a time in milliseconds.
+///
+/// Errors: the reason for which it is none.
+fn selected(session: Option<u64>, connection: Option<u64>, all: bool, ms: u32) -> Result<Selection, String> {
+    let selected = protocol::selection(session, connection, all)?;
+    if ms > MAX_TIMEOUT_MS { Err(format!("a time of more than {MAX_TIMEOUT_MS} ms")) } else { Ok(selected) }
+}
+
+pub(super) fn refusal(error: String) -> Answer {
     Answer { error: Some(error), ..Answer::default() }
 }
 
-fn write(mut client: &UnixStream, answer: &Answer) -> io::Result<()> {
+pub(super) fn write(mut client: &UnixStream, answer: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     client.write_all(&line)
@@ -171,27 +194,21 @@ fn write(mut client: &UnixStream, answer: &Answer) -> io::Result<()> {
 fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let (selected, time) = match *request {
         Request::Status {} | Request::Replace {} => (Ok(Selection::All), 0),
-        Request::Suspend { session, connection, all, timeout_ms, .. }
-        | Request::Resume { session, connection, all, timeout_ms } => {
-            (protocol::selection(session, connection, all), timeout_ms)
+        Request::Suspend { session, connection, all, timeout_ms: ms, .. }
+        | Request::Resume { session, connection, all, timeout_ms: ms }
+        | Request::Trace { session, connection, all, time_ms: ms } => {
+            (selected(session, connection, all, ms), ms)
         }
     };
     let selected = match selected {
-        Ok(selected) if time <= MAX_TIMEOUT_MS => selected,
-        Ok(_) => return refusal(format!("`timeout_ms` is more than {MAX_TIMEOUT_MS}")),
+        Ok(selected) => selected,
         Err(error) => return refusal(error),
     };
     let members = suspender.members(selected);
-    let missing = match selected {
-        Selection::Session(session) if members.is_empty() => Some(format!("there is no session {session}")),
-        Selection::Connection(connection) if members.is_empty() => {
-            Some(format!("connection {connection} has no sessions"))
-        }
-        _ => None,
-    };
+    let missing = missing(selected, &members);
     let time = Duration::from_millis(time.into());
     let carry_out = |member: &Member| match *request {
-        Request::Status {} | Request::Replace {} => None,
+        Request::Status {} | Request::Replace {} | Request::Trace { .. } => None,
         Request::Suspend { hold, .. } => {
             let error = suspender.suspend(&member.session, time, hold).err();
             error.filter(|error| !error.is_nothing_movable())
@@ -201,14 +218,25 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let sessions: Vec<_> = if *request == (Request::Status {}) {
         members.iter().map(|member| describe(member, None)).collect()
     } else {
-        for_each(&members, |member| describe(member, carry_out(member)))
+        for_each(&members, |member| describe(member, carry_out(member).map(|error| error.to_string())))
     };
     let (host_memory_used, host_memory_limit) = suspender.host_memory();
     let ok = missing.is_none() && sessions.iter().all(|session| session.error.is_none());
     Answer { ok, error: missing, sessions, host_memory_used, host_memory_limit }
 }
 
-fn describe(member: &Member, error: Option<MoveError>) -> protocol::Session {
+/// Returns the reason if there is no session that was asked for.
+pub(super) fn missing(selected: Selection, members: &[Member]) -> Option<String> {
+    match selected {
+        Selection::Session(session) if members.is_empty() => Some(format!("there is no session {session}")),
+        Selection::Connection(connection) if members.is_empty() => {
+            Some(format!("connection {connection} has no sessions"))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn describe(member: &Member, error: Option<String>) -> protocol::Session {
     let session = &member.session;
     let (program, pid, uid) = session.program();
     let moves = session.residence().moves();
@@ -230,7 +258,7 @@ fn describe(member: &Member, error: Option<MoveError>) -> protocol::Session {
         resumes: moves.resumes,
         failures: moves.failures,
         moving_ms: u64::try_from(moves.moving.as_millis()).unwrap_or(u64::MAX),
-        error: error.map(|error| error.to_string()),
+        error,
     }
 }
 

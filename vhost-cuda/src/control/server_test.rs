@@ -15,7 +15,7 @@ impl Fixture {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("vhost-cuda-control-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let suspender = Suspender::start(Options::default(), Arc::default()).unwrap();
+        let suspender = Suspender::start(Options::default(), Arc::default(), None).unwrap();
         let replace: Replace = Arc::new(|_| "it is a test".into());
         let socket = folder.join("socket");
         let listening = start(&socket, listen(&socket).unwrap(), Served { suspender, replace }).unwrap();
@@ -75,8 +75,11 @@ fn requests_that_are_none_are_refused_with_the_reason() {
         (b"{\"do\":\"stop\"}\n", "unknown variant"),
         (b"{\"do\":\"suspend\"}\n", "name one of"),
         (b"{\"do\":\"suspend\",\"all\":true,\"session\":1}\n", "name one of"),
-        (b"{\"do\":\"suspend\",\"all\":true,\"timeout_ms\":600001}\n", "timeout_ms"),
+        (b"{\"do\":\"suspend\",\"all\":true,\"timeout_ms\":600001}\n", "600000 ms"),
         (b"{\"do\":\"suspend\",\"connection\":9}\n", "connection 9"),
+        (b"{\"do\":\"trace\",\"session\":9,\"time_ms\":10}\n", "no session 9"),
+        (b"{\"do\":\"trace\",\"time_ms\":10}\n", "name one of"),
+        (b"{\"do\":\"trace\",\"all\":true,\"time_ms\":600001}\n", "600000 ms"),
         (b"\xff\xfe\n", "not a request"),
         (&[b'['; MAX_REQUEST - 1], "not a request"),
     ] {

@@ -26,7 +26,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             endings: Arc::default(),
-            suspender: Suspender::start(Options::default(), Arc::default()).unwrap(),
+            suspender: Suspender::start(Options::default(), Arc::default(), None).unwrap(),
             descriptors: Descriptors::plenty(),
             pool,
         }),

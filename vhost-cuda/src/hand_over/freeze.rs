@@ -6,6 +6,7 @@
 //! is held, every message is either carried out or still in its socket, for the next process to read.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -13,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 static GATE: RwLock<()> = RwLock::new(());
+static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// The maximum time for which threads wait because [`stop`] waits for others.
 const ATTEMPT: Duration = Duration::from_millis(50);
@@ -21,6 +23,29 @@ const ATTEMPT: Duration = Duration::from_millis(50);
 pub type Permit = RwLockReadGuard<'static, ()>;
 /// As long as it is held, no thread has a [`Permit`].
 pub type Stopped = RwLockWriteGuard<'static, ()>;
+
+/// As long as there is one, [`is_leaving`] is true.
+#[derive(Debug)]
+pub struct Leaving(());
+
+impl Leaving {
+    /// Begins an attempt to replace the program. There is one at a time.
+    pub fn begin() -> Self {
+        IS_LEAVING.store(true, Ordering::Release);
+        Self(())
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        IS_LEAVING.store(false, Ordering::Release);
+    }
+}
+
+/// Returns whether the program is about to be replaced. Work that takes long, and does not go over, should end.
+pub fn is_leaving() -> bool {
+    IS_LEAVING.load(Ordering::Acquire)
+}
 
 /// Waits while the daemon's threads are stopped.
 pub fn permit() -> Permit {

@@ -119,6 +119,7 @@ impl Replacer {
         let begun = Instant::now();
         // A program that does not start delays nobody.
         self.check(&State::new(&self.common, &self.args)).context("the new program does not start")?;
+        let _leaving = freeze::Leaving::begin();
         let (state, _held, _stopped) = self.stop(asker)?;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let needed = state.files.len() * 2 + FURTHER;

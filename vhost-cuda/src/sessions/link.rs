@@ -48,16 +48,22 @@ pub const TO_CLOSE: u32 = 6;
 /// [`ToWorker::kind`]: the machine's account ([`crate::limits::account`]): [`Terms`] as payload, with its file. Comes
 /// first.
 pub const TO_ACCOUNT: u32 = 7;
-/// [`ToWorker::kind`]: moves the session's device memory to host memory; the payload is [`Suspend`]. The answer is a
-/// [`FROM_REPLY`] with the frame's id and [`Moved`] as payload. `REPLY_INVALID` if a move is under way.
+/// [`ToWorker::kind`]: moves the session's device memory to host memory; the payload is [`MoveTerms`]. A session that is suspended
+/// in part is suspended further. The answer is a [`FROM_REPLY`] with the frame's id and [`Moved`] as payload. `REPLY_INVALID` if a
+/// move is under way.
 pub const TO_SUSPEND: u32 = 8;
-/// [`ToWorker::kind`]: brings the device memory of a suspended session back; no payload. Answered as [`TO_SUSPEND`].
+/// [`ToWorker::kind`]: brings the device memory of a suspended session back; the payload is [`MoveTerms`], of which only the flags
+/// count. Answered as [`TO_SUSPEND`].
 pub const TO_RESUME: u32 = 9;
 /// [`ToWorker::kind`]: the session stays suspended, and calls that wait for it to be resumed fail with
 /// `CUDA_ERROR_OUT_OF_MEMORY`. No payload, no answer.
 pub const TO_RESUME_REFUSED: u32 = 10;
 /// [`ToWorker::kind`]: the contents that a running session has kept from its last suspension end. No payload, no answer.
 pub const TO_FORGET: u32 = 11;
+/// [`ToWorker::kind`]: records what the session does, for a profile ([`super::recording`]); the payload is
+/// [`super::recording::START`], [`super::recording::READ`] or [`super::recording::STOP`], a `u32`. The answer is a [`FROM_REPLY`]
+/// with the frame's id.
+pub const TO_PROFILE: u32 = 12;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -140,13 +146,18 @@ pub struct Region {
     pub number: u64,
 }
 
-/// Payload of [`TO_SUSPEND`].
+/// [`MoveTerms::flags`]: as much moves as there is room for. Without it all moves, or nothing.
+///
+/// Contents that come back are not kept in host memory, so that each of two sessions can leave to where the other one was.
+pub const IN_PIECES: u32 = 1;
+
+/// Payload of [`TO_SUSPEND`] and [`TO_RESUME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub struct Suspend {
+pub struct MoveTerms {
     /// The maximum time in milliseconds until running calls and the device's work must have ended.
     pub deadline_ms: u32,
-    /// Zero.
+    /// [`IN_PIECES`], or zero.
     pub flags: u32,
     /// The maximum host memory for contents, in bytes.
     pub budget_bytes: u64,
@@ -169,16 +180,18 @@ pub const DRIVER_FAILED: u32 = 5;
 pub const CONTENTS_DIFFER: u32 = 6;
 /// [`Moved::outcome`]: the session has no device memory that can be moved.
 pub const NOTHING_MOVABLE: u32 = 7;
+/// [`Moved::outcome`]: some memory has moved, and some has not for lack of room. The session is suspended ([`IN_PIECES`] only).
+pub const MOVED_IN_PART: u32 = 8;
 
 /// Payload of the answer to [`TO_SUSPEND`] and [`TO_RESUME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Moved {
-    /// [`MOVED`] to [`NOTHING_MOVABLE`]. After all but the first two the session is in the state that it was in before.
+    /// [`MOVED`] to [`MOVED_IN_PART`]. After all but these two and [`MOVED_BEFORE`] the session is in the state that it was in before.
     pub outcome: u32,
     /// The driver's `CUresult`, or 0.
     pub cuda: u32,
-    /// Device memory that was given back, or brought back, in bytes.
+    /// Device memory that the session has given back, in bytes: 0 once it is resumed.
     pub moved_bytes: u64,
     /// Host memory that holds contents, in bytes. Chunks of zeros take none. After a resumption it is kept until the next
     /// suspension, or until [`TO_FORGET`].
@@ -187,6 +200,8 @@ pub struct Moved {
     pub copied_bytes: u64,
     /// Device memory that the session keeps while it is suspended, in bytes, as far as the worker allocated it.
     pub resident_bytes: u64,
+    /// The part of that which could move, in bytes: more than 0 for a session that is suspended in part.
+    pub movable_bytes: u64,
     /// The duration in microseconds.
     pub micros: u64,
 }
@@ -341,15 +356,20 @@ pub fn region_of(payload: &[u8]) -> io::Result<Region> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a region frame of the wrong size"))
 }
 
-/// Returns the terms of a [`TO_SUSPEND`] frame. `None` for a payload of the wrong size, or with flags that are not zero.
-pub fn suspend_of(payload: &[u8]) -> Option<Suspend> {
-    Suspend::read_from_bytes(payload).ok().filter(|suspend| suspend.flags == 0)
+/// Returns the terms of a [`TO_SUSPEND`] or [`TO_RESUME`] frame. `None` for a payload of the wrong size, or with unknown flags.
+pub fn move_terms_of(payload: &[u8]) -> Option<MoveTerms> {
+    MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !IN_PIECES == 0)
+}
+
+/// Returns the request of a [`TO_PROFILE`] frame. `None` for a payload of the wrong size.
+pub fn profile_request(payload: &[u8]) -> Option<u32> {
+    u32::read_from_bytes(payload).ok()
 }
 
 /// Returns the answer of a worker to [`TO_SUSPEND`] or [`TO_RESUME`]. `None` for a payload of the wrong size, or with an unknown
 /// outcome.
 pub fn moved_of(payload: &[u8]) -> Option<Moved> {
-    Moved::read_from_bytes(payload).ok().filter(|moved| moved.outcome <= NOTHING_MOVABLE)
+    Moved::read_from_bytes(payload).ok().filter(|moved| moved.outcome <= MOVED_IN_PART)
 }
 
 /// Returns the session's share of the account of a [`TO_ACCOUNT`] frame.
@@ -400,13 +420,13 @@ mod tests {
 
     #[test]
     fn moves_are_checked_at_both_ends() {
-        let suspend = Suspend { deadline_ms: 1000, flags: 0, budget_bytes: 1 << 30 };
-        assert_eq!(suspend_of(suspend.as_bytes()), Some(suspend));
-        assert_eq!(suspend_of(Suspend { flags: 1, ..suspend }.as_bytes()), None);
-        assert_eq!(suspend_of(&suspend.as_bytes()[1..]), None);
-        let moved = Moved { outcome: NOTHING_MOVABLE, micros: 3, ..Moved::default() };
+        let terms = MoveTerms { deadline_ms: 1000, flags: IN_PIECES, budget_bytes: 1 << 30 };
+        assert_eq!(move_terms_of(terms.as_bytes()), Some(terms));
+        assert_eq!(move_terms_of(MoveTerms { flags: 2, ..terms }.as_bytes()), None);
+        assert_eq!(move_terms_of(&terms.as_bytes()[1..]), None);
+        let moved = Moved { outcome: MOVED_IN_PART, micros: 3, ..Moved::default() };
         assert_eq!(moved_of(moved.as_bytes()), Some(moved));
-        assert_eq!(moved_of(Moved { outcome: NOTHING_MOVABLE + 1, ..moved }.as_bytes()), None);
+        assert_eq!(moved_of(Moved { outcome: MOVED_IN_PART + 1, ..moved }.as_bytes()), None);
         assert_eq!(moved_of(&[]), None);
     }
 

@@ -10,5 +10,6 @@ pub mod named_pages;
 pub mod pool;
 pub mod predecessor;
 pub mod process;
+pub mod recording;
 pub mod residence;
 pub mod session;

@@ -15,7 +15,8 @@ use thiserror::Error;
 
 use crate::limits::budget::Charge;
 use crate::sessions::link::{
-    CONTENTS_DIFFER, DRIVER_FAILED, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE,
+    CONTENTS_DIFFER, DRIVER_FAILED, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
+    NOT_IDLE, NOTHING_MOVABLE,
 };
 
 /// The wake-ups that a worker may send for each move and each refusal. It sends one per suspension; one more may have
@@ -115,6 +116,8 @@ pub struct Moves {
     pub copied_bytes: u64,
     /// Device memory that a suspended session still has, in bytes, without its context.
     pub resident_bytes: u64,
+    /// The part of that which could move: more than 0 for a session that is suspended in part.
+    pub movable_bytes: u64,
     /// The number of times that it was suspended.
     pub suspensions: u64,
     /// The number of times that it was resumed.
@@ -139,6 +142,9 @@ struct State {
     moves: Moves,
     /// The request of the move under way, and its answer once it is there.
     request: u64,
+    /// The phase before the move under way, and whether the operator held the session then.
+    from: Phase,
+    was_held: bool,
     answer: Option<Result<Moved, MoveError>>,
     begun: Option<Instant>,
     /// Wake-ups that the worker may still send.
@@ -193,6 +199,22 @@ pub enum Move {
     Back,
 }
 
+/// How much of a session's memory moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it, or nothing.
+    Whole,
+    /// As much as there is room for ([`IN_PIECES`]).
+    Pieces,
+}
+
+impl Extent {
+    /// Returns [`MoveTerms::flags`](crate::sessions::link::MoveTerms::flags).
+    pub fn flags(self) -> u32 {
+        if self == Self::Pieces { IN_PIECES } else { 0 }
+    }
+}
+
 /// A move that has begun: until [`Residence::finish`], no other one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
@@ -234,33 +256,38 @@ impl Residence {
     }
 
     /// Begins a move. `request` is the number of the request that the worker gets. A session that is suspended already may be held
-    /// from now on.
+    /// from now on; one that is suspended in part moves on.
     ///
     /// Errors: another move is under way, the operator holds the session, or it has ended.
     pub fn begin(&self, to: Move, request: u64) -> Result<Begun, MoveError> {
         let mut state = self.state.lock();
-        let (from, moving, there, hold) = match to {
-            Move::Out { hold } => (Phase::Running, Phase::Suspending, Phase::Suspended, hold),
-            Move::Back => (Phase::Suspended, Phase::Resuming, Phase::Running, false),
-        };
-        match state.moves.phase {
-            _ if state.ended => Err(MoveError::Ended),
-            phase if phase == there => {
-                state.moves.held |= hold;
-                Ok(Begun::Already)
-            }
-            _ if to == Move::Back && state.moves.held => Err(MoveError::Held),
-            phase if phase == from => {
-                state.moves.phase = moving;
-                state.moves.held = hold;
-                state.request = request;
-                state.answer = None;
-                state.begun = Some(Instant::now());
-                state.wakes = state.wakes.saturating_add(WAKES);
-                Ok(Begun::Now)
-            }
-            _ => Err(MoveError::Busy),
+        if state.ended {
+            return Err(MoveError::Ended);
         }
+        let State { moves, .. } = &mut *state;
+        let (hold, moving) = match to {
+            Move::Out { hold } => (hold, Phase::Suspending),
+            Move::Back => (false, Phase::Resuming),
+        };
+        let was_held = moves.held;
+        match (moves.phase, to) {
+            (Phase::Suspending | Phase::Resuming, _) => return Err(MoveError::Busy),
+            (Phase::Running, Move::Back) => return Ok(Begun::Already),
+            (Phase::Suspended, Move::Back) if moves.held => return Err(MoveError::Held),
+            (Phase::Suspended, Move::Out { .. }) if moves.movable_bytes == 0 => {
+                moves.held |= hold;
+                return Ok(Begun::Already);
+            }
+            (Phase::Suspended, Move::Out { .. }) => moves.held |= hold,
+            (Phase::Running, Move::Out { .. }) | (Phase::Suspended, Move::Back) => moves.held = hold,
+        }
+        state.from = std::mem::replace(&mut moves.phase, moving);
+        state.was_held = was_held;
+        state.request = request;
+        state.answer = None;
+        state.begun = Some(Instant::now());
+        state.wakes = state.wakes.saturating_add(WAKES);
+        Ok(Begun::Now)
     }
 
     /// Waits for the answer to the move under way, until `deadline`.
@@ -279,54 +306,58 @@ impl Residence {
         let time = state.begun.take().map(|begun| begun.elapsed()).unwrap_or_default();
         state.moves.moving += time;
         state.moves.last_move = time;
+        let (from, was_held) = (state.from, state.was_held);
         let is_suspension = state.moves.phase == Phase::Suspending;
         let moves = &mut state.moves;
         moves.failures += u64::from(answer.is_err_and(|error| !error.is_nothing_movable()));
-        moves.phase = match (is_suspension, answer) {
-            (true, Ok(moved)) => {
-                moves.suspensions += 1;
+        moves.phase = match answer {
+            Ok(moved) if is_suspension || moved.outcome == MOVED_IN_PART => {
+                moves.suspensions += u64::from(from == Phase::Running);
                 moves.suspended_bytes = moved.moved_bytes;
                 moves.stored_bytes = moved.stored_bytes;
                 moves.copied_bytes = moved.copied_bytes;
                 moves.resident_bytes = moved.resident_bytes;
+                moves.movable_bytes = moved.movable_bytes;
                 Phase::Suspended
             }
-            (false, Err(_)) => Phase::Suspended,
-            (is_suspension, answer) => {
-                moves.resumes += u64::from(!is_suspension);
-                (moves.suspended_bytes, moves.resident_bytes) = (0, 0);
-                (moves.held, moves.wanted) = (false, false);
-                let has_kept = match answer {
-                    Ok(_) => true,
-                    // After other failures the worker has dropped what it had kept.
-                    Err(error) => matches!(error, MoveError::Failed { outcome: NOT_IDLE, .. }),
-                };
-                if !has_kept {
+            Err(_) if from == Phase::Suspended => {
+                moves.held = was_held;
+                Phase::Suspended
+            }
+            Ok(moved) => {
+                moves.resumes += 1;
+                moves.stored_bytes = moves.stored_bytes.min(moved.stored_bytes);
+                Phase::Running
+            }
+            Err(error) => {
+                // After other failures the worker has dropped what it had kept.
+                if !matches!(error, MoveError::Failed { outcome: NOT_IDLE, .. }) {
                     moves.stored_bytes = 0;
                 }
                 Phase::Running
             }
         };
-        if !is_suspension && state.moves.phase == Phase::Running {
-            state.kept_since = Some(Instant::now());
+        if moves.phase == Phase::Running {
+            (moves.suspended_bytes, moves.resident_bytes, moves.movable_bytes) = (0, 0, 0);
+            (moves.held, moves.wanted) = (false, false);
+            if !is_suspension {
+                state.kept_since = Some(Instant::now());
+            }
         }
         let stored = usize::try_from(state.moves.stored_bytes).unwrap_or(usize::MAX);
-        let mut released = state.charge.take();
-        if stored > 0 {
-            state.charge = match (state.moves.phase, released.take(), charge) {
-                (Phase::Suspended, Some(mut kept), Some(new)) => {
-                    kept.merge(new);
-                    kept.shrink_to(stored);
-                    Some(kept)
-                }
-                (Phase::Suspended, None, Some(mut new)) => {
-                    new.shrink_to(stored);
-                    Some(new)
-                }
-                (_, kept, _) => kept,
-            };
+        // What a failed move was to take is given back.
+        let taken = charge.filter(|_| answer.is_ok());
+        let mut kept = match (state.charge.take(), taken) {
+            (Some(mut kept), Some(new)) => {
+                kept.merge(new);
+                Some(kept)
+            }
+            (kept, new) => kept.or(new),
+        };
+        if let Some(kept) = &mut kept {
+            kept.shrink_to(stored);
         }
-        drop(released);
+        state.charge = kept.filter(|_| stored > 0);
         drop(state);
         self.changed.notify_all();
         answer

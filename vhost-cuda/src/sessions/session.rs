@@ -10,6 +10,7 @@
 //! until it has ended, so the guest keeps those pages pinned.
 
 mod moves;
+pub mod profile;
 mod saved;
 
 pub use saved::SavedSession;
@@ -84,6 +85,7 @@ pub struct Session {
     /// See [`Totals::gpu_busy_ns`].
     gpu_busy_ns: Mutex<Option<u64>>,
     residence: Residence,
+    profile: profile::Asked,
     place: Place,
     /// True if its worker has got guest memory from the program before this one.
     is_restored: bool,
@@ -200,6 +202,7 @@ impl Session {
             opened: Instant::now(),
             gpu_busy_ns: Mutex::default(),
             residence: Residence::default(),
+            profile: profile::Asked::default(),
             place,
             is_restored: false,
             is_leaving: AtomicBool::new(false),
@@ -231,6 +234,7 @@ impl Session {
             self.read_replies();
         }
         self.residence.end();
+        self.profile.end();
         let status = self.reap();
         self.outbox.lock().writer = None;
         let (end, owed, closers) = {
@@ -537,6 +541,8 @@ impl Session {
         if is_reply && self.moved(&header, &payload) {
             return true;
         }
+        let answered = if is_reply { self.profile.answered(&header, payload) } else { Err(payload) };
+        let Err(payload) = answered else { return true };
         let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
         let Some(call) = call else {
             debug!("session {}: its worker sent a frame that nobody asked for", self.label);

@@ -4,7 +4,7 @@
 //! One thread does all the work. It sleeps while machines do not compete: a worker that starts work after a pause
 //! rings its bell. While they compete it reads all pages at short intervals, and at once when a bell rings.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -15,9 +15,12 @@ use anyhow::Context;
 use log::{Level, debug, info, log};
 
 use super::machine::{Gpu, Machine, Worker};
-use super::message::{self, ENDED, GPU, HELLO, MAX_WEIGHT, Message, Peer, USAGE, VERSION, WORKER};
+use super::message::{
+    self, ENDED, GPU, HELLO, IDLE, MAKE_ROOM, MAX_WEIGHT, Message, Peer, ROOM, USAGE, VERSION, WORKER,
+};
 use super::page::{self, Page};
 use super::policy::{Grant, Id, Policy, RECENT};
+use super::room::{Outgoing, Requests};
 use super::users::Users;
 use crate::limits::throttle::Throttle;
 use crate::socket::remove_stale;
@@ -27,6 +30,8 @@ use crate::timers;
 const TICK: u64 = 50_000;
 /// The time after which a worker that works without competition announces itself again, in nanoseconds.
 const ANNOUNCEMENTS: u64 = RECENT / 2;
+/// The time between two looks at requests for room that others have not answered, in nanoseconds.
+const REQUESTS: u64 = 100_000_000;
 /// The time between two usage messages, in nanoseconds.
 const REPORTS: u64 = 500_000_000;
 /// The maximum number of connected daemons.
@@ -62,6 +67,7 @@ struct Arbiter {
     poller: File,
     machines: BTreeMap<Id, Machine>,
     gpus: HashMap<Gpu, Arbitration>,
+    requests: Requests,
     next: Id,
     announced: u64,
     reported: u64,
@@ -100,6 +106,7 @@ impl Arbiter {
             poller,
             machines: BTreeMap::new(),
             gpus: HashMap::new(),
+            requests: Requests::default(),
             next: LISTENER + 1,
             announced: 0,
             reported: 0,
@@ -139,6 +146,7 @@ impl Arbiter {
         let nanoseconds = match self.active {
             _ if contended => Some(TICK),
             Some(_) => Some(ANNOUNCEMENTS),
+            None if !self.requests.is_empty() => Some(REQUESTS),
             None => None,
         };
         let time =
@@ -275,7 +283,34 @@ impl Arbiter {
                 }
                 Ok(())
             }
+            (ROOM, Some(_)) => {
+                let own = BTreeSet::from_iter(machine.gpus());
+                let shares_one = |(other, machine): (&Id, &Machine)| {
+                    *other != id && machine.gpus().iter().any(|gpu| own.contains(gpu))
+                };
+                let others =
+                    self.machines.iter().filter(|entry| shares_one((entry.0, entry.1))).map(|(id, _)| *id);
+                let outgoing = self.requests.begin(id, message.number, others.collect(), page::now());
+                self.send_all(outgoing);
+                Ok(())
+            }
+            (IDLE | MAKE_ROOM, Some(_)) => {
+                let outgoing = self.requests.answered(id, message, page::now());
+                self.send_all(outgoing);
+                Ok(())
+            }
             (kind, _) => Err(format!("a message of kind {kind} out of turn")),
+        }
+    }
+
+    /// Sends messages. A daemon that does not read gets none, and counts as one that does not answer.
+    fn send_all(&self, outgoing: Vec<Outgoing>) {
+        for (id, message) in outgoing {
+            if let Some(machine) = self.machines.get(&id)
+                && let Err(error) = message::send(&machine.socket, &message, &[])
+            {
+                log!(COMPLAINTS.level(Level::Debug), "machine {id}: not told of a request for room: {error}");
+            }
         }
     }
 
@@ -288,6 +323,8 @@ impl Arbiter {
             arbitration.policy.leave(id);
         }
         self.gpus.retain(|_, arbitration| !arbitration.policy.is_empty());
+        let outgoing = self.requests.leave(id, page::now());
+        self.send_all(outgoing);
     }
 
     /// Reads all pages, and sets all gates.
@@ -335,6 +372,10 @@ impl Arbiter {
             self.active = Some(now);
         } else if self.active.is_some_and(|then| now.saturating_sub(then) > 4 * RECENT) {
             self.active = None;
+        }
+        if !self.requests.is_empty() {
+            let outgoing = self.requests.step(now);
+            self.send_all(outgoing);
         }
         if now.saturating_sub(self.reported) >= REPORTS {
             self.reported = now;

@@ -87,7 +87,7 @@ pub fn run(data: &[u8]) {
                 obey(&mut arbiter, id, &hello, Vec::new());
             }
             0 | 1 => {
-                let kind = u32::from(choices.byte() & 7);
+                let kind = u32::from(choices.byte() % 10);
                 let message = Message {
                     kind,
                     value: if choices.byte() & 7 == 0 { choices.number() as u32 } else { VERSION },

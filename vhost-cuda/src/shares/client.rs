@@ -7,17 +7,19 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use log::{debug, info, warn};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 
-use super::message::{self, ENDED, GPU, HELLO, Message, USAGE, VERSION, WORKER};
+use super::message::{self, ENDED, GPU, HELLO, IDLE, MAKE_ROOM, Message, ROOM, USAGE, VERSION, WORKER};
 use super::page::{MAX_GPUS, Page, Slot};
+use super::room::{self, Room};
 use crate::hand_over::files::{Inherited, Leaving, Number};
 
 /// The time between two attempts to connect to the arbiter.
@@ -45,12 +47,32 @@ pub struct ShareReport {
     pub usage: Vec<([u8; 16], Usage)>,
 }
 
+/// What a daemon does for others that need device memory.
+pub trait MakesRoom: Send + Sync {
+    /// Returns the time for which the session has been idle that would make room first. `None`: there is none. Does not wait.
+    fn longest_idle(&self) -> Option<Duration>;
+    /// Suspends that session.
+    fn suspend_longest_idle(&self) -> Room;
+}
+
 /// The daemon's connection to the arbiter.
-#[derive(Debug)]
 pub struct Client {
     path: PathBuf,
     weight: u32,
     state: Mutex<State>,
+    /// Serves requests of others for room.
+    makes_room: OnceLock<Weak<dyn MakesRoom>>,
+    /// True while a session is suspended for others.
+    is_making_room: AtomicBool,
+    /// Held by the one that asks others.
+    asks: Mutex<()>,
+    answered: Condvar,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("path", &self.path).field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +81,9 @@ struct State {
     workers: HashMap<u64, Worker>,
     next: u64,
     usage: HashMap<[u8; 16], Total>,
+    /// The number of the last request for room, and its answer once it is there.
+    request: u64,
+    answer: Option<Room>,
 }
 
 /// The usage reported by earlier arbiters, and by this one.
@@ -97,17 +122,45 @@ pub struct SavedEnrolment {
 impl Client {
     /// Connects to the arbiter at `path`, and reconnects whenever it has ended.
     pub fn start(path: PathBuf, weight: u32) -> io::Result<Arc<Self>> {
-        let client = Arc::new(Self { path, weight, state: Mutex::default() });
+        let client = Arc::new(Self {
+            path,
+            weight,
+            state: Mutex::default(),
+            makes_room: OnceLock::new(),
+            is_making_room: AtomicBool::new(false),
+            asks: Mutex::default(),
+            answered: Condvar::new(),
+        });
         let running = client.clone();
         thread::Builder::new().name("shares".into()).spawn(move || running.run())?;
         Ok(client)
+    }
+
+    /// Serves requests of other daemons for room by `makes_room` from now on.
+    pub fn serve_room(&self, makes_room: Weak<dyn MakesRoom>) {
+        let _ = self.makes_room.set(makes_room);
+    }
+
+    /// Asks the other daemons of the same GPUs for room. Waits until the arbiter answers, or has ended.
+    pub fn ask_for_room(&self) -> Room {
+        let _asks = self.asks.lock();
+        let mut state = self.lock();
+        state.request += 1;
+        state.answer = None;
+        let message = Message { kind: ROOM, number: state.request, ..Message::default() };
+        if !state.send(&message) {
+            return Room::None;
+        }
+        let deadline = Instant::now() + Duration::from_nanos(room::PATIENCE);
+        while state.answer.is_none() && !self.answered.wait_until(&mut state, deadline).timed_out() {}
+        state.answer.take().unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    fn run(&self) -> ! {
+    fn run(self: &Arc<Self>) -> ! {
         // Logged once per change.
         let mut said = None;
         loop {
@@ -147,7 +200,7 @@ impl Client {
     }
 
     /// Receives the arbiter's messages until it ends.
-    fn listen(&self, arbiter: &UnixStream) -> String {
+    fn listen(self: &Arc<Self>, arbiter: &UnixStream) -> String {
         loop {
             match message::receive(arbiter) {
                 Ok(Some((message, _))) if message.kind == USAGE => {
@@ -157,6 +210,20 @@ impl Client {
                         state.usage.entry(message.uuid).or_default().now = now;
                     }
                 }
+                Ok(Some((message, _))) if message.kind == ROOM => {
+                    let mut state = self.lock();
+                    if message.number == state.request {
+                        state.answer = Some(Room::of(message.value));
+                        self.answered.notify_all();
+                    }
+                }
+                Ok(Some((message, _))) if message.kind == IDLE => {
+                    let idle = self.makes_room().and_then(|makes_room| makes_room.longest_idle());
+                    let nanoseconds =
+                        idle.map_or(0, |idle| idle.as_nanos().try_into().unwrap_or(u64::MAX).max(1));
+                    self.lock().send(&Message { used: nanoseconds, ..message });
+                }
+                Ok(Some((message, _))) if message.kind == MAKE_ROOM => self.make_room(message),
                 Ok(Some((message, _))) => debug!("the arbiter sent a message of kind {}", message.kind),
                 Ok(None) => return "it has closed the connection".into(),
                 Err(error) => return error.to_string(),
@@ -164,9 +231,36 @@ impl Client {
         }
     }
 
+    fn makes_room(&self) -> Option<Arc<dyn MakesRoom>> {
+        self.makes_room.get().and_then(Weak::upgrade)
+    }
+
+    /// Lets a session be suspended for another daemon, on a thread of its own, one at a time. It is always answered.
+    fn make_room(self: &Arc<Self>, message: Message) {
+        let refuse = || {
+            self.lock().send(&Message { value: Room::None.value(), ..message });
+        };
+        let Some(makes_room) = self.makes_room() else { return refuse() };
+        if self.is_making_room.swap(true, Ordering::Acquire) {
+            return refuse();
+        }
+        let client = self.clone();
+        let make = move || {
+            let room = makes_room.suspend_longest_idle();
+            client.is_making_room.store(false, Ordering::Release);
+            client.lock().send(&Message { value: room.value(), ..message });
+        };
+        if thread::Builder::new().name("room-for-others".into()).spawn(make).is_err() {
+            self.is_making_room.store(false, Ordering::Release);
+            refuse();
+        }
+    }
+
     fn disconnect(&self) {
         let mut state = self.lock();
         state.arbiter = None;
+        state.answer.get_or_insert_default();
+        self.answered.notify_all();
         state.workers.values().for_each(|worker| worker.page.open_all());
         for total in state.usage.values_mut() {
             let now = std::mem::take(&mut total.now);
@@ -229,6 +323,19 @@ impl Client {
     }
 }
 
+impl State {
+    /// Sends a message to the arbiter. Returns false if there is none. One that does not read is given up.
+    fn send(&self, message: &Message) -> bool {
+        let Some(arbiter) = &self.arbiter else { return false };
+        let is_sent = message::send(arbiter, message, &[]).is_ok();
+        if !is_sent {
+            // The listening thread notices its end.
+            let _ = arbiter.shutdown(std::net::Shutdown::Both);
+        }
+        is_sent
+    }
+}
+
 impl Worker {
     fn announce(&self, number: u64, arbiter: &UnixStream) -> io::Result<()> {
         let message = Message { kind: WORKER, number, ..Message::default() };
@@ -283,12 +390,7 @@ impl Drop for Enrolment {
         let Some(client) = self.client.upgrade() else { return };
         let mut state = client.lock();
         state.workers.remove(&self.number);
-        if let Some(arbiter) = &state.arbiter {
-            let message = Message { kind: ENDED, number: self.number, ..Message::default() };
-            if message::send(arbiter, &message, &[]).is_err() {
-                let _ = arbiter.shutdown(std::net::Shutdown::Both);
-            }
-        }
+        state.send(&Message { kind: ENDED, number: self.number, ..Message::default() });
     }
 }
 
@@ -308,14 +410,92 @@ mod tests {
         }
     }
 
-    #[test]
-    fn gpus_are_named_once_and_not_read_again() {
-        let folder = TempDir::new().unwrap();
+    /// A client, and the arbiter's end of its connection.
+    fn connected(folder: &TempDir) -> (UnixListener, Arc<Client>, UnixStream) {
         let path = folder.as_path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let client = Client::start(path, 7).unwrap();
         let arbiter = listener.accept().unwrap().0;
         assert_eq!(next(&arbiter, HELLO).number, 7);
+        while client.lock().arbiter.is_none() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (listener, client, arbiter)
+    }
+
+    /// Suspends a session when it is let.
+    struct Slow(Mutex<std::sync::mpsc::Receiver<Room>>);
+
+    impl MakesRoom for Slow {
+        fn longest_idle(&self) -> Option<Duration> {
+            Some(Duration::from_nanos(5))
+        }
+
+        fn suspend_longest_idle(&self) -> Room {
+            self.0.lock().recv().unwrap()
+        }
+    }
+
+    #[test]
+    fn room_is_made_for_others_one_session_at_a_time() {
+        let folder = TempDir::new().unwrap();
+        let (_listener, client, arbiter) = connected(&folder);
+        let tell = |kind: u32, number: u64| {
+            message::send(&arbiter, &Message { kind, number, ..Message::default() }, &[]).unwrap();
+        };
+        let told = |kind: u32| {
+            let message = next(&arbiter, kind);
+            (message.number, message.used, Room::of(message.value))
+        };
+        tell(IDLE, 1);
+        assert_eq!(told(IDLE), (1, 0, Room::None), "nobody makes room");
+        tell(MAKE_ROOM, 1);
+        assert_eq!(told(MAKE_ROOM), (1, 0, Room::None));
+        let (lets, let_go) = std::sync::mpsc::channel();
+        let slow = Arc::new(Slow(Mutex::new(let_go)));
+        let makes_room: Weak<Slow> = Arc::downgrade(&slow);
+        client.serve_room(makes_room);
+        for number in 2..4 {
+            tell(MAKE_ROOM, number);
+            tell(MAKE_ROOM, number + 100);
+            assert_eq!(told(MAKE_ROOM), (number + 100, 0, Room::None), "another one is under way");
+            tell(IDLE, number);
+            assert_eq!(told(IDLE), (number, 5, Room::None));
+            lets.send(Room::NoHostMemory).unwrap();
+            assert_eq!(told(MAKE_ROOM), (number, 0, Room::NoHostMemory));
+        }
+    }
+
+    #[test]
+    fn who_asks_for_room_waits_for_the_answer_to_its_own_request() {
+        let folder = TempDir::new().unwrap();
+        let (listener, client, arbiter) = connected(&folder);
+        let ask = || {
+            let client = client.clone();
+            thread::spawn(move || client.ask_for_room())
+        };
+        let answer = |arbiter: &UnixStream, number: u64, room: Room| {
+            let message = Message { kind: ROOM, number, value: room.value(), ..Message::default() };
+            message::send(arbiter, &message, &[]).unwrap();
+        };
+        for _ in 0..3 {
+            let asks = ask();
+            let number = next(&arbiter, ROOM).number;
+            answer(&arbiter, number - 1, Room::None);
+            answer(&arbiter, number, Room::Made);
+            assert_eq!(asks.join().unwrap(), Room::Made);
+        }
+        let asks = ask();
+        next(&arbiter, ROOM);
+        drop(arbiter);
+        assert_eq!(asks.join().unwrap(), Room::None, "the arbiter has ended");
+        drop(listener);
+    }
+
+    #[test]
+    fn gpus_are_named_once_and_not_read_again() {
+        let folder = TempDir::new().unwrap();
+        let (listener, client, arbiter) = connected(&folder);
         let enrolment = client.enrol().unwrap();
         assert_eq!(next(&arbiter, WORKER).number, enrolment.number);
         let set = |slot: usize, uuid| {

@@ -11,7 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The version of the messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// A daemon's first message: the version, and its weight.
 pub const HELLO: u32 = 1;
@@ -19,11 +19,19 @@ pub const HELLO: u32 = 1;
 pub const WORKER: u32 = 2;
 /// A worker has ended.
 pub const ENDED: u32 = 3;
-/// The arbiter's only message: the machine's use of a GPU.
+/// The arbiter's message: the machine's use of a GPU.
 pub const USAGE: u32 = 4;
-
 /// A GPU of a worker, which the daemon has read before the worker served a guest.
 pub const GPU: u32 = 5;
+/// A daemon's request that others of its GPUs make room for device memory. Answered by the same kind and number, with a
+/// [`Room`](super::room::Room) as value.
+pub const ROOM: u32 = 6;
+/// The arbiter asks how long the session has been idle that would make room first. Answered by the same kind and number, with
+/// the time; 0: there is none.
+pub const IDLE: u32 = 7;
+/// The arbiter tells a daemon to suspend that session. Answered by the same kind and number, with a
+/// [`Room`](super::room::Room) as value.
+pub const MAKE_ROOM: u32 = 8;
 
 /// The maximum weight.
 pub const MAX_WEIGHT: u32 = 10_000;
@@ -34,11 +42,11 @@ pub const MAX_WEIGHT: u32 = 10_000;
 pub struct Message {
     /// The kind of message.
     pub kind: u32,
-    /// [`VERSION`] in [`HELLO`], or the slot of the worker's page in [`GPU`].
+    /// [`VERSION`] in [`HELLO`], the slot of the worker's page in [`GPU`], or what was found in an answer to [`ROOM`] or [`MAKE_ROOM`].
     pub value: u32,
-    /// The worker's number, or the weight in [`HELLO`].
+    /// The worker's number, the weight in [`HELLO`], or the number of a request.
     pub number: u64,
-    /// GPU time that was charged while machines competed, in nanoseconds.
+    /// GPU time that was charged while machines competed, or the time without calls in [`IDLE`], in nanoseconds.
     pub used: u64,
     /// Time for which the machine was held back, in nanoseconds.
     pub held: u64,

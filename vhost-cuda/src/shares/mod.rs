@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares of GPU time between virtual machines. `docs/shares.md` has the operator's view.
+//! Shares of GPU time between virtual machines, and room for device memory that they make for each other. `docs/shares.md` has the
+//! operator's view.
 //!
 //! * [`policy`] decides whose turn it is.
 //! * [`page`] is the memory between a worker and the arbiter: a gate for each GPU, and its work.
 //! * [`arbiter`] is the process that reads all pages ([`machine`]) and sets the gates.
+//! * [`room`] has the requests for room that the arbiter passes on.
 //! * [`client`] is the daemon's side of the communication ([`message`]) with it.
 //!
 //! The gates themselves are in `worker::run::turns`.
@@ -14,4 +16,5 @@ pub mod machine;
 pub mod message;
 pub mod page;
 pub mod policy;
+pub mod room;
 pub mod users;

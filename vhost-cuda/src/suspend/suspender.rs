@@ -5,8 +5,8 @@ mod waking;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,10 @@ use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::Endings;
 use crate::sessions::link::{Moved, NO_HOST_MEMORY};
-use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::shares::client::{Client, MakesRoom};
+use crate::shares::room::Room;
 
 /// The time for the work of a session that makes room for another one. It has had no call for long, so that it mostly has
 /// no work; one with a long kernel goes on.
@@ -103,12 +105,22 @@ pub struct Suspender {
     has_room: Condvar,
     /// Held while a session is suspended for another one, so that two that need memory do not take one each.
     evicting: Mutex<()>,
+    /// The session that comes back in pieces. Two at the same time would each wait for the room that the other one has.
+    in_pieces: Mutex<Option<u64>>,
+    /// The way to the other daemons of the host.
+    others: Option<Arc<Client>>,
     wakes: Sender<u64>,
 }
 
 impl Suspender {
     /// Starts to watch the sessions that [`Self::join`] adds.
-    pub fn start(options: Options, endings: Arc<Endings>) -> io::Result<Arc<Self>> {
+    ///
+    /// Sessions that find no room ask the daemons that `others` leads to, and make room for these, with [`Options::after`].
+    pub fn start(
+        options: Options,
+        endings: Arc<Endings>,
+        others: Option<Arc<Client>>,
+    ) -> io::Result<Arc<Self>> {
         let (wakes, woken) = channel();
         let suspender = Arc::new(Self {
             options,
@@ -118,9 +130,15 @@ impl Suspender {
             room: Mutex::default(),
             has_room: Condvar::new(),
             evicting: Mutex::default(),
+            in_pieces: Mutex::default(),
+            others,
             wakes,
         });
         waking::start(&suspender, woken)?;
+        if let (Some(others), Some(_)) = (&suspender.others, options.after) {
+            let makes_room: Weak<Self> = Arc::downgrade(&suspender);
+            others.serve_room(makes_room);
+        }
         let watching = Arc::downgrade(&suspender);
         let shortest = [options.after, options.idle].into_iter().flatten().min();
         let interval = shortest.map_or(SLOWEST_LOOK, |time| time / 4).clamp(FASTEST_LOOK, SLOWEST_LOOK);
@@ -194,7 +212,7 @@ impl Suspender {
     pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
         let deadline = Instant::now() + time;
         loop {
-            let result = self.move_out(session, time, hold);
+            let result = self.move_out(session, time, hold, Extent::Whole);
             let waits = result == Err(MoveError::Busy) && session.residence().settled(deadline);
             if !waits || Instant::now() >= deadline {
                 if result.is_ok() {
@@ -243,9 +261,27 @@ impl Suspender {
     }
 
     /// Suspends the session that has been idle longest, if there is one that may be, for session `requester`, or for one
-    /// that is starting. Returns whether there may be more room now.
+    /// that is starting. If there is no host memory for all of it, suspends a part. Returns whether there may be more room now.
     pub fn make_room(&self, requester: Option<u64>) -> bool {
-        let Some(after) = self.options.after else { return false };
+        self.find_room(requester) == Room::Made
+    }
+
+    /// As [`Self::make_room`]. If no session of this daemon makes room, asks other daemons.
+    fn find_room(&self, requester: Option<u64>) -> Room {
+        let Some(after) = self.options.after else { return Room::None };
+        let own = self.find_own_room(after, requester);
+        // Nothing is locked: they may ask this daemon meanwhile.
+        match &self.others {
+            Some(others) if own != Room::Made => match others.ask_for_room() {
+                // In pieces they could not know of each other.
+                Room::Made => Room::Made,
+                _ => own,
+            },
+            _ => own,
+        }
+    }
+
+    fn find_own_room(&self, after: Duration, requester: Option<u64>) -> Room {
         if let Some(entry) = self.sessions.lock().get_mut(&requester.unwrap_or_default()) {
             // One of its calls waits for memory, and is not counted yet. Labels begin at 1.
             entry.idle_since = Instant::now();
@@ -253,21 +289,28 @@ impl Suspender {
         let before = *self.room.lock();
         let _evicting = self.evicting.lock();
         if *self.room.lock() != before {
-            return true;
+            return Room::Made;
         }
         self.look();
-        let victims = self.victims(after, requester);
-        let has_moved = victims.into_iter().take(MAX_TRIES).any(|label| self.try_suspend(label));
-        if has_moved {
-            self.made_room();
+        let mut found = Room::None;
+        for label in self.victims(after, requester).into_iter().take(MAX_TRIES) {
+            let mut moved = self.try_suspend(label, Extent::Whole);
+            if moved == Room::NoHostMemory {
+                moved = self.try_suspend(label, Extent::Pieces);
+            }
+            found = found.max(moved);
+            if found == Room::Made {
+                self.made_room();
+                break;
+            }
         }
-        has_moved
+        found
     }
 
     /// Suspends all sessions that have made no call for this time.
     fn suspend_idle(&self, after: Duration) {
         for label in self.victims(after, None) {
-            if self.try_suspend(label) {
+            if self.try_suspend(label, Extent::Whole) == Room::Made {
                 self.made_room();
             }
         }
@@ -278,25 +321,34 @@ impl Suspender {
         victims(&self.candidates(), Rules { after, floor: self.options.floor }, requester)
     }
 
-    /// Suspends a session that seems to be idle. Returns false if it is not, or if that gives nothing back.
-    fn try_suspend(&self, label: u64) -> bool {
+    /// Suspends a session that seems to be idle.
+    fn try_suspend(&self, label: u64, extent: Extent) -> Room {
         let Some(session) = self.sessions.lock().get(&label).map(|entry| entry.session.clone()) else {
-            return false;
+            return Room::None;
         };
-        let moved = self.move_out(&session, SHORT, false);
-        let has_moved = moved.is_ok_and(|moved| moved.is_some_and(|moved| moved.moved_bytes > 0));
-        if !has_moved {
-            self.tried(label);
+        match self.move_out(&session, SHORT, false, extent) {
+            Ok(Some(moved)) if moved.moved_bytes > 0 => Room::Made,
+            // Room that others give back may serve it soon.
+            Err(MoveError::Failed { outcome: NO_HOST_MEMORY, .. }) => Room::NoHostMemory,
+            _ => {
+                self.tried(label);
+                Room::None
+            }
         }
-        has_moved
     }
 
     /// Suspends a session. If there is no host memory, others give up contents that they have kept.
-    fn move_out(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
-        let result = session.suspend(time, self.charge(session), hold);
+    fn move_out(
+        &self,
+        session: &Session,
+        time: Duration,
+        hold: bool,
+        extent: Extent,
+    ) -> Result<Option<Moved>, MoveError> {
+        let result = session.suspend(time, self.charge(session), hold, extent);
         let is_short = matches!(result, Err(MoveError::Failed { outcome: NO_HOST_MEMORY, .. }));
         if is_short && self.forget(Duration::ZERO) {
-            return session.suspend(time, self.charge(session), hold);
+            return session.suspend(time, self.charge(session), hold, extent);
         }
         result
     }
@@ -314,17 +366,31 @@ impl Suspender {
     }
 
     fn candidates(&self) -> Vec<Candidate> {
+        let in_pieces = *self.in_pieces.lock();
         let sessions = self.sessions.lock();
         let candidate = |(&label, entry): (&u64, &Entry)| {
             let moves = entry.session.residence().moves();
-            (moves.phase == Phase::Running).then(|| Candidate {
-                label,
-                connection: entry.connection,
-                idle: entry.idle_since.elapsed(),
-                rested: entry.tried.map(|then| then.elapsed()),
-                last_move: moves.last_move,
-                bytes: entry.session.device_memory(),
-            })
+            let (connection, last_move) = (entry.connection, moves.last_move);
+            match moves.phase {
+                Phase::Running => Some(Candidate {
+                    label,
+                    connection,
+                    idle: entry.idle_since.elapsed(),
+                    rested: entry.tried.map(|then| then.elapsed()),
+                    last_move,
+                    bytes: entry.session.device_memory(),
+                }),
+                // What is left of it is of no use to anybody, unless the rest is on its way back.
+                Phase::Suspended if moves.movable_bytes > 0 && Some(label) != in_pieces => Some(Candidate {
+                    label,
+                    connection,
+                    idle: Duration::MAX,
+                    rested: None,
+                    last_move,
+                    bytes: moves.movable_bytes,
+                }),
+                _ => None,
+            }
         };
         sessions.iter().filter_map(candidate).collect()
     }
@@ -351,6 +417,18 @@ impl Suspender {
     fn made_room(&self) {
         *self.room.lock() += 1;
         self.has_room.notify_all();
+    }
+}
+
+impl MakesRoom for Suspender {
+    fn longest_idle(&self) -> Option<Duration> {
+        self.look();
+        let first = self.victims(self.options.after?, None).into_iter().next()?;
+        self.sessions.lock().get(&first).map(|entry| entry.idle_since.elapsed())
+    }
+
+    fn suspend_longest_idle(&self) -> Room {
+        self.options.after.map_or(Room::None, |after| self.find_own_room(after, None))
     }
 }
 

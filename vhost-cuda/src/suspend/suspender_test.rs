@@ -10,8 +10,9 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::fixture::sleeping_worker_with;
 use crate::sessions::link::{
-    FROM_REPLY, FROM_WAKE, FromWorker, MOVED, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, TO_FORGET,
-    TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, receive_frame, send_reply, suspend_of,
+    FROM_REPLY, FROM_WAKE, FromWorker, IN_PIECES, MOVED, MOVED_IN_PART, MoveTerms, NO_DEVICE_MEMORY,
+    NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
+    receive_frame, send_reply,
 };
 use crate::sessions::session::{End, Place};
 
@@ -33,6 +34,8 @@ struct Fixture {
 struct Script {
     suspend: AtomicU32,
     resume: AtomicU32,
+    /// A card that it shares with others. Then that decides what it answers.
+    card: Mutex<Option<(Arc<Card>, Share)>>,
     /// The numbers of each kind of request.
     asked: Mutex<Vec<u32>>,
     budgets: Mutex<Vec<u64>>,
@@ -109,9 +112,64 @@ impl Fixture {
         }
     }
 
+    /// Waits until its worker was asked.
+    fn is_asked(&self, kind: u32) {
+        let deadline = Instant::now() + LONG;
+        while self.asked(kind) == 0 {
+            assert!(Instant::now() < deadline, "its worker was not asked ({kind})");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn end(&mut self) -> End {
         self.session.kill();
         self.running.take().unwrap().join().unwrap()
+    }
+}
+
+/// A card with too little room for all, in parts of a MiB.
+#[derive(Debug)]
+struct Card {
+    free: Mutex<u64>,
+}
+
+/// The memory of one worker on it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    on_card: u64,
+    stored: u64,
+}
+
+impl Card {
+    /// Lets a worker answer by what there is. `on_card` MiB of its memory are there.
+    fn holds(self: &Arc<Self>, fixture: &Fixture, on_card: u64) {
+        *self.free.lock() -= on_card;
+        *fixture.script.card.lock() = Some((self.clone(), Share { on_card, stored: 0 }));
+    }
+
+    /// Moves memory out of the card or back, as a worker does. All of it, unless in pieces.
+    fn answer(&self, share: &mut Share, leaves: bool, terms: MoveTerms) -> Moved {
+        let mut free = self.free.lock();
+        let in_pieces = terms.flags == IN_PIECES;
+        let (wanted, room, short) = if leaves {
+            (share.on_card, terms.budget_bytes / MIB - share.stored, NO_HOST_MEMORY)
+        } else {
+            (share.stored, *free, NO_DEVICE_MEMORY)
+        };
+        let moves = wanted.min(room);
+        if moves < wanted && !in_pieces || moves == 0 {
+            return Moved { outcome: short, ..Moved::default() };
+        }
+        if leaves {
+            (share.on_card, share.stored, *free) =
+                (share.on_card - moves, share.stored + moves, *free + moves);
+        } else {
+            (share.on_card, share.stored, *free) =
+                (share.on_card + moves, share.stored - moves, *free - moves);
+        }
+        let outcome = if leaves || share.stored == 0 { MOVED } else { MOVED_IN_PART };
+        let (moved_bytes, movable_bytes) = (share.stored * MIB, share.on_card * MIB);
+        Moved { outcome, moved_bytes, stored_bytes: moved_bytes, movable_bytes, ..Moved::default() }
     }
 }
 
@@ -129,19 +187,22 @@ impl Script {
             self.asked.lock().push(kind);
             let outcome = match kind {
                 TO_SUSPEND => {
-                    self.budgets.lock().push(suspend_of(&frame.payload).unwrap().budget_bytes);
+                    self.budgets.lock().push(move_terms_of(&frame.payload).unwrap().budget_bytes);
                     self.suspend.load(Ordering::Relaxed)
                 }
                 TO_RESUME => self.resume.load(Ordering::Relaxed),
                 _ => continue,
             };
-            let moved = Moved {
+            let mut moved = Moved {
                 outcome,
                 moved_bytes: 8 * MIB,
                 stored_bytes: 6 * MIB,
                 resident_bytes: MIB,
                 ..Moved::default()
             };
+            if let Some((card, share)) = &mut *self.card.lock() {
+                moved = card.answer(share, kind == TO_SUSPEND, move_terms_of(&frame.payload).unwrap());
+            }
             let status = if outcome == REFUSED { REPLY_INVALID } else { REPLY_OK };
             let header = FromWorker { kind: FROM_REPLY, id, status, ..FromWorker::default() };
             let bytes = moved.as_bytes();
@@ -154,7 +215,7 @@ impl Script {
 }
 
 fn suspender(options: Options) -> Arc<Suspender> {
-    Suspender::start(Options { host_memory: Some(1 << 30), ..options }, Arc::default()).unwrap()
+    Suspender::start(Options { host_memory: Some(1 << 30), ..options }, Arc::default(), None).unwrap()
 }
 
 fn plain() -> Arc<Suspender> {
@@ -238,11 +299,7 @@ fn calls_are_refused_when_their_memory_cannot_come_back() {
     suspender.suspend(&fixture.session, SECOND, false).unwrap();
     fixture.script.resume.store(6, Ordering::Relaxed);
     fixture.wake();
-    let deadline = Instant::now() + LONG;
-    while fixture.asked(TO_RESUME_REFUSED) == 0 {
-        assert!(Instant::now() < deadline, "nobody was refused");
-        thread::sleep(Duration::from_millis(1));
-    }
+    fixture.is_asked(TO_RESUME_REFUSED);
     assert_eq!(fixture.state(), "suspended");
     // The next call tries again.
     fixture.script.resume.store(MOVED, Ordering::Relaxed);
@@ -370,14 +427,16 @@ fn sessions_pause_and_go_on_with_their_machine_but_for_those_that_are_held() {
 fn idle_sessions_go_even_if_nobody_needs_their_memory() {
     let after = Duration::from_millis(200);
     let suspender = suspender(Options { idle: Some(after), ..Options::default() });
+    let begun = Instant::now();
     let [one, busy] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
     busy.script.suspend.store(NOT_IDLE, Ordering::Relaxed);
-    let begun = Instant::now();
     one.reaches("suspended");
     assert!(begun.elapsed() >= after);
+    // It leaves again soon: a state that does not last is no proof.
     one.wake();
-    one.reaches("running");
-    assert_eq!((one.asked(TO_RESUME), busy.state() == "suspended"), (1, false));
+    one.is_asked(TO_RESUME);
+    busy.is_asked(TO_SUSPEND);
+    assert_ne!(busy.state(), "suspended");
 }
 
 #[test]
@@ -410,11 +469,70 @@ fn contents_are_kept_for_a_while_and_end_when_others_need_their_room() {
     other.script.suspend.store(NO_HOST_MEMORY, Ordering::Relaxed);
     assert_eq!(suspender.suspend(&other.session, SECOND, false), failed(NO_HOST_MEMORY));
     assert_eq!((suspender.host_memory().0, other.asked(TO_SUSPEND)), (0, 2), "tried again with its room");
-    let deadline = Instant::now() + LONG;
-    while fixture.asked(TO_FORGET) < 1 {
-        assert!(Instant::now() < deadline, "its worker was not told");
-        thread::sleep(Duration::from_millis(1));
-    }
+    fixture.is_asked(TO_FORGET);
     assert_eq!(suspender.suspend(&other.session, SECOND, false), failed(NO_HOST_MEMORY));
     assert_eq!(other.asked(TO_SUSPEND), 3, "there was nothing to forget");
+}
+
+/// Card and host memory hold the contents of three sessions together, with little to spare. None finds room for another whole one.
+#[test]
+fn sessions_that_fill_card_and_host_memory_take_turns_in_pieces() {
+    let options = Options { after: Some(60 * SECOND), host_memory: Some(50 * MIB), ..Options::default() };
+    let suspender = Suspender::start(options, Arc::default(), None).unwrap();
+    let card = Arc::new(Card { free: Mutex::new(60) });
+    let fixtures = [1, 2, 3].map(|label| Fixture::new(&suspender, label, label));
+    let shares = || {
+        fixtures.each_ref().map(|fixture| {
+            let share = fixture.script.card.lock().as_ref().unwrap().1;
+            (share.on_card, share.stored)
+        })
+    };
+    card.holds(&fixtures[0], 35);
+    card.holds(&fixtures[1], 25);
+    // The third one starts, and gets memory as others make room for it.
+    card.holds(&fixtures[2], 0);
+    fixtures[0].age(&suspender);
+    assert!(suspender.make_room(Some(3)));
+    assert_eq!((fixtures[0].state(), shares()), ("suspended", [(0, 35), (25, 0), (0, 0)]));
+    card.holds(&fixtures[2], 35);
+    for (index, idle) in [(0, [1, 2]), (1, [2, 0]), (2, [0, 1]), (0, [1, 2])] {
+        let waits = &fixtures[index];
+        for other in idle {
+            fixtures[other].age(&suspender);
+        }
+        if waits.state() == "running" {
+            continue;
+        }
+        waits.wake();
+        waits.reaches("running");
+        let now = shares();
+        assert_eq!(now[index].1, 0, "{now:?}");
+        assert_eq!(now.iter().map(|share| share.0 + share.1).sum::<u64>(), 95, "nothing is lost: {now:?}");
+        assert!(now.iter().map(|share| share.0).sum::<u64>() <= 60, "{now:?}");
+        assert!(now.iter().map(|share| share.1).sum::<u64>() <= 50, "{now:?}");
+        let used = suspender.host_memory().0;
+        assert_eq!(used, now.iter().map(|share| share.1).sum::<u64>() * MIB, "{now:?}");
+    }
+    assert!(fixtures.iter().any(|fixture| fixture.session.residence().moves().movable_bytes > 0));
+}
+
+#[test]
+fn a_session_in_part_is_all_there() {
+    let options = Options { after: Some(60 * SECOND), host_memory: Some(20 * MIB), ..Options::default() };
+    let suspender = Suspender::start(options, Arc::default(), None).unwrap();
+    let card = Arc::new(Card { free: Mutex::new(60) });
+    let [one, two] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
+    card.holds(&one, 30);
+    card.holds(&two, 15);
+    one.age(&suspender);
+    assert!(suspender.make_room(Some(2)));
+    let moves = one.session.residence().moves();
+    assert_eq!((moves.suspended_bytes, moves.movable_bytes), (20 * MIB, 10 * MIB));
+    assert_eq!(suspender.suspend(&one.session, SECOND, true), failed(NO_HOST_MEMORY));
+    assert_eq!((one.state(), one.session.residence().moves().movable_bytes), ("suspended", 10 * MIB));
+    // It has all of its contents, wherever they are.
+    assert!(suspender.resume(&one.session, SECOND).unwrap().is_some());
+    let moves = one.session.residence().moves();
+    assert_eq!((moves.suspensions, moves.resumes, moves.suspended_bytes), (1, 1, 0));
+    assert_eq!((one.state(), *card.free.lock(), suspender.host_memory().0), ("running", 15, 0));
 }

@@ -14,6 +14,7 @@ mod home;
 mod memory;
 pub(crate) mod nvml;
 mod objects;
+mod profile;
 mod run;
 pub mod sandbox;
 mod sharing;
@@ -33,8 +34,8 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_FORGET, TO_MEMORY, TO_REGION, TO_RESUME, TO_RESUME_REFUSED,
-    TO_SHARE, TO_SUSPEND, TO_UNPIN,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_FORGET, TO_MEMORY, TO_PROFILE, TO_REGION, TO_RESUME,
+    TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
@@ -76,7 +77,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             start::set_name(start::NAME_SESSION);
         }
         match frame.header.kind {
-            TO_CALL | TO_UNPIN | TO_SHARE => executors.submit(frame),
+            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE => executors.submit(frame),
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
                 let file = match (frame.file, &session.mapper) {

@@ -29,6 +29,7 @@ use super::objects::graphs::Graphs;
 use super::objects::images::Images;
 use super::objects::linker::Links;
 use super::objects::resources::DevResources;
+use super::profile::Profile;
 use super::run::exec_callbacks::ExecCallbacks;
 use super::run::gate::Gate;
 use super::run::order::Order;
@@ -106,6 +107,8 @@ pub struct SessionState {
     pub vendor: Vendor,
     /// Measurements for profilers.
     pub trace: Trace,
+    /// What the session does, for the operator.
+    pub profile: Profile,
     /// Release thresholds of pools that the driver does not get because of the quota.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     /// Memory of `cuMemAlloc` that may move.
@@ -230,6 +233,7 @@ impl SessionState {
             pools: Pools::default(),
             host_memory: HostMemory::default(),
             trace: Trace::new(limits.libraries.clone()),
+            profile: Profile::default(),
             vendor: Vendor::new(limits.libraries),
             thresholds: Mutex::default(),
             placed,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Measurements of GPU work, for a profiler in the guest. The host's CUPTI measures.
+//! Measurements of GPU work, for a profiler in the guest and for the operator's. The host's CUPTI measures.
 //!
 //! * [`library`] finds CUPTI and calls it.
 //! * [`store`] keeps CUPTI's records until the guest reads them.
@@ -45,6 +45,25 @@ pub enum Caller {
 /// The length of a piece of work on the wire, in bytes.
 pub const WORK_BYTES: usize = size_of::<TraceWork>();
 
+/// Those who want measurements.
+#[derive(Clone, Copy, Debug, Default)]
+struct Users {
+    guest: bool,
+    operator: bool,
+    /// True once a profiler in the guest has started: it may ask for names at any time.
+    had_guest: bool,
+}
+
+impl Users {
+    fn kinds(self) -> &'static [u32] {
+        match self {
+            Self { guest: true, .. } => library::WITH_CALLS,
+            Self { operator: true, .. } => library::WORK,
+            _ => &[],
+        }
+    }
+}
+
 /// The measurements of a session.
 #[derive(Debug)]
 pub struct Trace {
@@ -53,8 +72,8 @@ pub struct Trace {
     /// `None` inside: the host has no CUPTI.
     cupti: OnceLock<Option<Cupti>>,
     active: AtomicBool,
-    /// Allows one thread to start or stop at a time.
-    turn: Mutex<()>,
+    /// Those who want measurements. Locked while one of them starts or stops.
+    users: Mutex<Users>,
     /// Logs a refusal only once, because a guest can repeat it.
     refused: Once,
 }
@@ -66,7 +85,7 @@ impl Trace {
             folders,
             cupti: OnceLock::new(),
             active: AtomicBool::new(false),
-            turn: Mutex::default(),
+            users: Mutex::default(),
             refused: Once::new(),
         }
     }
@@ -91,33 +110,47 @@ impl Trace {
         self.cupti.get().and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
     }
 
-    /// Loads CUPTI and begins to measure.
+    /// Loads CUPTI and begins to measure for a profiler in the guest.
     ///
     /// Errors: `CUDA_ERROR_NOT_FOUND` if the host has no CUPTI, `CUDA_ERROR_NOT_SUPPORTED` if CUPTI refuses. The
     /// reason is logged once.
     pub fn start(&self, driver_version: i32) -> CuResult<()> {
-        let _turn = self.turn.lock();
-        let names = library::names(driver_version);
-        let cupti = self.cupti.get_or_init(|| Cupti::find(&self.folders, names)).as_ref();
-        let Some(cupti) = cupti else {
-            self.refused.call_once(|| {
-                warn!(
+        let mut users = self.users.lock();
+        let wanted = Users { guest: true, had_guest: true, ..*users };
+        self.measure(&mut users, wanted, driver_version).inspect_err(|error| {
+            self.refused.call_once(|| match *error {
+                CudaError::NOT_FOUND => warn!(
                     "a profiler in the guest wants {}, which this host does not have: install NVIDIA's package of it, or name \
                      its folder with --libraries",
-                    names.join(" or ")
-                );
+                    library::names(driver_version).join(" or ")
+                ),
+                _ => warn!("a profiler in the guest cannot be served: CUPTI refuses (--log-level debug)"),
             });
-            return Err(CudaError::NOT_FOUND);
-        };
-        if self.active.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        cupti.start().map_err(|error| {
+        })?;
+        store::collect_for_guest(true);
+        Ok(())
+    }
+
+    /// Begins to measure for the operator.
+    ///
+    /// Errors: as [`Self::start`].
+    pub fn start_for_operator(&self, driver_version: i32) -> CuResult<()> {
+        let mut users = self.users.lock();
+        let wanted = Users { operator: true, ..*users };
+        store::collect_for_operator(true);
+        self.measure(&mut users, wanted, driver_version).inspect_err(|_| store::collect_for_operator(false))
+    }
+
+    fn measure(&self, users: &mut Users, wanted: Users, driver_version: i32) -> CuResult<()> {
+        let names = library::names(driver_version);
+        let cupti = self.cupti.get_or_init(|| Cupti::find(&self.folders, names)).as_ref();
+        let cupti = cupti.ok_or(CudaError::NOT_FOUND)?;
+        cupti.measure(users.kinds(), wanted.kinds()).map_err(|error| {
             debug!("a profiler is refused: {error}");
-            self.refused.call_once(|| warn!("a profiler in the guest cannot be served: {error}"));
             CudaError::NOT_SUPPORTED
         })?;
-        self.active.store(true, Ordering::Relaxed);
+        self.active.store(!wanted.kinds().is_empty(), Ordering::Relaxed);
+        *users = wanted;
         Ok(())
     }
 
@@ -126,14 +159,32 @@ impl Trace {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Stops measuring, if it was active.
+    /// Stops measuring for the guest, if it was active. What it has not read is kept.
     pub fn stop(&self) {
-        let _turn = self.turn.lock();
-        if let Ok(cupti) = self.loaded()
-            && self.active.swap(false, Ordering::Relaxed)
-        {
-            cupti.stop();
+        let mut users = self.users.lock();
+        let wanted = Users { guest: false, ..*users };
+        if users.guest && self.measure(&mut users, wanted, 0).is_ok() {
+            store::collect_for_guest(false);
         }
+    }
+
+    /// Stops measuring for the operator, and forgets what was not read.
+    pub fn stop_for_operator(&self) {
+        let mut users = self.users.lock();
+        let wanted = Users { operator: false, ..*users };
+        let _ = self.measure(&mut users, wanted, 0);
+        store::collect_for_operator(false);
+        if !users.had_guest {
+            store::forget();
+        }
+    }
+
+    /// Takes up to `count` pieces of completed work for the operator, without the program's calls.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND` before a start.
+    pub fn read_for_operator(&self, count: usize) -> CuResult<Read> {
+        let cupti = self.loaded()?;
+        Ok(store::read_for_operator(count, || cupti.flush()))
     }
 
     /// Returns the time of CUPTI's clock.
@@ -151,7 +202,12 @@ impl Trace {
         Ok(store::read(count, || cupti.flush()))
     }
 
-    /// Returns the name of a kernel.
+    /// Returns the number of a function's name for [`Self::name`]; 0 if there are too many.
+    pub fn number_of(&self, name: &str) -> u32 {
+        store::number_of(name.as_bytes())
+    }
+
+    /// Returns the name of a kernel or function.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for an unknown number.
     pub fn name(&self, number: u32) -> CuResult<Arc<[u8]>> {

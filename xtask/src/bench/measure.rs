@@ -17,6 +17,7 @@ use super::record::{Behind, Recorder};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
 use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES, Place as PlaceOfShares};
+use super::suspend::{Bench as BenchOfSuspend, PROGRAM as PROGRAM_OF_SUSPEND};
 use super::{promises, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
@@ -63,6 +64,18 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json"]
     )]
     shares: Vec<PlaceOfShares>,
+    /// Instead: how fast the device memory of a suspended session moves, for these sizes in MiB, with a comma between them
+    #[arg(
+        long,
+        value_name = "MIB",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ',',
+        default_missing_value = "1024,16384",
+        value_parser = clap::value_parser!(u64).range(2..=1 << 20),
+        conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares"]
+    )]
+    suspend: Vec<u64>,
     /// With --shares: only rows whose names contain this text; may be repeated
     #[arg(long, value_name = "TEXT", requires = "shares")]
     rows: Vec<String>,
@@ -82,7 +95,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Fail if a ratio to native breaks a limit of docs/specification.md
-    #[arg(long, conflicts_with_all = ["quick", "shares"])]
+    #[arg(long, conflicts_with_all = ["quick", "shares", "suspend"])]
     check: bool,
 }
 
@@ -90,6 +103,9 @@ pub struct BenchArguments {
 pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     if !arguments.shares.is_empty() {
         return shares(paths, arguments);
+    }
+    if !arguments.suspend.is_empty() {
+        return suspend(paths, arguments);
     }
     let places = places(&arguments.only);
     prepare(paths, &places, arguments.kernel)?;
@@ -131,6 +147,14 @@ fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     let (places, rows) = (&arguments.shares, &arguments.rows);
     Bench { paths, device, program, logs, places, rows, quick: arguments.quick, rounds: arguments.rounds }
         .run()
+}
+
+fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
+    prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SUSPEND))?;
+    let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
+    let (sizes, rounds) = (&arguments.suspend, arguments.rounds);
+    BenchOfSuspend { paths, device, program, logs, sizes, rounds }.run()
 }
 
 /// The metrics to measure.

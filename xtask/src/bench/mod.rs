@@ -12,7 +12,9 @@ mod record;
 mod report;
 mod rounds;
 mod shares;
+mod suspend;
 mod table;
 
 pub use measure::{BenchArguments, run};
 pub use shares::PROGRAM as SHARES_PROGRAM;
+pub use suspend::PROGRAM as SUSPEND_PROGRAM;

@@ -165,6 +165,16 @@ pub const GUEST_AUDITOR: Library = Library {
     place: Place::Guest,
 };
 
+/// The part of `vhost-cuda-prof` inside a program.
+pub const GUEST_INJECTION: Library = Library {
+    package: "vhost-cuda-injection",
+    version_script: "guest-lib/injection/libvhost-cuda-injection.map",
+    soname: "libvhost-cuda-injection.so",
+    development_name: None,
+    unwinder: Unwinder::Shared,
+    place: Place::Guest,
+};
+
 /// The driver API that executes on the CPU.
 pub const EMULATOR: Library = Library {
     package: "cuda-emulator",
@@ -240,10 +250,10 @@ pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -
     let archive = archive(paths, place, package)?;
     fs::create_dir_all(scripts)?;
     for library in cuda_library_rows::libraries() {
-        for soname in &library.sonames {
+        for soname in library.sonames {
             let script = scripts.join(format!("{soname}.map"));
             let exported = library.functions.iter().filter(|function| !function.is_form());
-            let mut names: Vec<&str> = exported.map(|function| function.name.as_str()).collect();
+            let mut names: Vec<&str> = exported.map(|function| function.name).collect();
             if place == Place::Guest {
                 names.push(part::IN_FRONT);
             }

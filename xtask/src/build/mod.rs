@@ -47,13 +47,22 @@ pub enum Part {
     Module,
     /// `guest/init`, the first process of the test guests.
     Agent,
+    /// `bin/vhost-cuda-plugin`, for Kubernetes.
+    Plugin,
     /// `core/virtio_cuda_core.o`, the module's Rust part for kernels without `CONFIG_RUST`; only on request.
     Core,
 }
 
 /// All of them, in an order in which each finds the libraries that it links against.
-pub const ALL: [Part; 6] =
-    [Part::Daemon, Part::GuestLib, Part::Emulator, Part::EmulatorLibraries, Part::Agent, Part::Module];
+pub const ALL: [Part; 7] = [
+    Part::Daemon,
+    Part::Plugin,
+    Part::GuestLib,
+    Part::Emulator,
+    Part::EmulatorLibraries,
+    Part::Agent,
+    Part::Module,
+];
 
 /// The parts for programs that run beside the daemon, without a guest.
 pub const WITHOUT_GUEST: [Part; 4] = [Part::Daemon, Part::GuestLib, Part::Emulator, Part::EmulatorLibraries];
@@ -87,6 +96,7 @@ pub fn run(paths: &Paths, parts: &[Part], flavour: Flavour) -> Result<Stack> {
             Part::EmulatorLibraries => ("cpu-libraries", emulator_libraries(paths, &stack)?),
             Part::Module => ("module", module::build(paths, &stack, flavour)?),
             Part::Agent => ("guest-agent", agent(paths, &stack)?),
+            Part::Plugin => ("plugin", plugin(paths, &stack)?),
             Part::Core => ("core", core(paths)?),
         };
         eprintln!("{name:16} {}  {}", built.display(), duration(started.elapsed()));
@@ -112,6 +122,11 @@ fn daemon(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     install(&program, &stack.daemon())
 }
 
+fn plugin(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
+    let program = cargo::executable(paths, "vhost-cuda-plugin", Linkage::Shared)?;
+    install(&program, &stack.plugin())
+}
+
 fn agent(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let program = cargo::executable(paths, "guest-agent", Linkage::Static)?;
     install(&program, &stack.agent())
@@ -128,10 +143,13 @@ fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
         library::link(paths, &folder, library)?;
     }
     library::link(paths, &folder, &library::GUEST_AUDITOR)?;
+    library::link(paths, &folder, &library::GUEST_INJECTION)?;
     library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
     // Static: it starts programs in containers with any C library.
     let launcher = cargo::executable(paths, "vhost-cuda-run", Linkage::Static)?;
     install(&launcher, &stack.launcher())?;
+    let profiler = cargo::executable(paths, "vhost-cuda-prof", Linkage::Static)?;
+    install(&profiler, &stack.profiler())?;
     for file in stack::GUEST_SETTINGS {
         let name = Path::new(file).file_name().context("A file of settings has no name")?;
         install(&paths.root.join(file), &stack.guest_settings().join(name))?;

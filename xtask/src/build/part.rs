@@ -24,16 +24,16 @@ pub(super) fn link(
     library: &Library,
     whole: &str,
 ) -> Result<()> {
-    for part in &library.parts {
+    for part in library.parts {
         let script = scripts.join(format!("{}.map", part.soname));
         let assembly = scripts.join(format!("{}.s", part.soname));
         let mut names = names(library, part);
         if place == Place::Guest {
             names.push(IN_FRONT);
         }
-        write_if_changed(&script, &version_script(&names, &part.soname))?;
+        write_if_changed(&script, &version_script(&names, part.soname))?;
         write_if_changed(&assembly, &jumps(&names, whole))?;
-        let target = folder.join(&part.soname);
+        let target = folder.join(part.soname);
         if !is_newer(&target, &[&script, &assembly, &folder.join(whole)]) {
             let new = tempfile::NamedTempFile::new_in(folder)?;
             let mut cc = compiler(paths, place)?;
@@ -50,7 +50,7 @@ pub(super) fn link(
             new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
         }
         if let Some((name, _)) = part.soname.rsplit_once('.') {
-            name_for_development(folder, &part.soname, name)?;
+            name_for_development(folder, part.soname, name)?;
         }
     }
     Ok(())
@@ -58,7 +58,7 @@ pub(super) fn link(
 
 fn names<'a>(library: &'a Library, part: &Part) -> Vec<&'a str> {
     let functions = &library.functions[part.functions.clone()];
-    functions.iter().filter(|function| !function.is_form()).map(|function| function.name.as_str()).collect()
+    functions.iter().filter(|function| !function.is_form()).map(|function| function.name).collect()
 }
 
 /// Assembly of functions that jump to those of the same names and of the version `whole`.
@@ -96,7 +96,7 @@ mod tests {
     fn parts_have_all_functions_of_cudnn() {
         let (_, cudnn) = library("cudnn").expect("known");
         let parts: Vec<(&str, usize)> =
-            cudnn.parts.iter().map(|part| (part.soname.as_str(), names(cudnn, part).len())).collect();
+            cudnn.parts.iter().map(|part| (part.soname, names(cudnn, part).len())).collect();
         let expected = [
             ("libcudnn_graph.so.9", 24),
             ("libcudnn_ops.so.9", 100),

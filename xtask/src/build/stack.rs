@@ -36,6 +36,11 @@ impl Stack {
         self.folder.join("bin/vhost-user-cuda")
     }
 
+    /// The device plugin of Kubernetes.
+    pub fn plugin(&self) -> PathBuf {
+        self.folder.join("bin/vhost-cuda-plugin")
+    }
+
     /// The folder of the guest's libcudart and libcuda.
     pub fn guest_libraries(&self) -> PathBuf {
         self.folder.join("guest/lib")
@@ -49,6 +54,11 @@ impl Stack {
     /// The program that starts others so that they use the guest's libraries.
     pub fn launcher(&self) -> PathBuf {
         self.folder.join("guest/bin/vhost-cuda-run")
+    }
+
+    /// The program that runs others and prints tables of what they did.
+    pub fn profiler(&self) -> PathBuf {
+        self.folder.join("guest/bin/vhost-cuda-prof")
     }
 
     /// The folder of the settings for people who compile in the guest.

@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail};
+use cuda_api_description::calls::{Area, Field, Row};
 
-use super::rows::{Area, Field, Row};
-use super::{File, OWN};
+use super::file::{CALLS, File, OWN};
 
 /// The facts of calls that put work on the GPU's processors.
 const GPU_WORK: [&str; 4] = ["fills", "queues_fill", "kernels", "queues_kernel"];
@@ -16,7 +16,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
     let file = |area: &Area| {
         let rows = area.rows.iter().map(|row| function(row).with_context(|| row.name.clone()));
         let code = format!("use super::call::*;\n{}", rows.collect::<Result<String>>()?);
-        File::new(&path(&area.name), OWN, &area.title, &code)
+        File::new(&path(&area.name), OWN, &area.title, CALLS, &code)
     };
     let mut files = areas.iter().map(file).collect::<Result<Vec<_>>>()?;
     let (mut modules, mut arms) = (String::new(), String::new());
@@ -37,7 +37,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
     );
     let what = "From an opcode to its handler. The handler of a `custom` row is the function of that name in\n\
                 //! [`crate::worker::handlers`], and the build fails without it; those of all other rows follow from the row.";
-    files.push(File::new(&path("mod"), OWN, what, &code)?);
+    files.push(File::new(&path("mod"), OWN, what, CALLS, &code)?);
     Ok(files)
 }
 

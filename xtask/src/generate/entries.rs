@@ -2,9 +2,9 @@
 //! The exported functions of calls whose row describes them completely.
 
 use anyhow::{Context, Result};
+use cuda_api_description::calls::{Area, Row};
 
-use super::rows::{Area, Row};
-use super::{File, OWN};
+use super::file::{CALLS, File, OWN};
 
 /// The entry points of all rows with a clause `entry`.
 pub fn entries(areas: &[Area]) -> Result<File> {
@@ -17,7 +17,7 @@ pub fn entries(areas: &[Area]) -> Result<File> {
     );
     let what = "Entry points that the rows describe completely: inputs are converted, the call is made, and its results are\n\
                 //! stored.";
-    File::new("guest-lib/libcuda/src/plain/entries.rs", OWN, what, &code)
+    File::new("guest-lib/libcuda/src/plain/entries.rs", OWN, what, CALLS, &code)
 }
 
 fn entry_point(row: &Row, (order, per_thread): &(String, Option<String>)) -> Result<String> {

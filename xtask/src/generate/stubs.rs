@@ -4,16 +4,16 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use cuda_api_description::calls::{Area, Row};
 
-use super::rows::{Area, Row};
-use super::{File, OWN};
+use super::file::{CALLS, File, OWN};
 
 /// A file per area, and the one that names them.
 pub fn files(areas: &[Area]) -> Result<Vec<File>> {
     let file = |area: &Area| {
         let rows: String = area.rows.iter().map(stub).collect();
         let code = format!("use virtio_cuda_protocol::cuda::*;\n\nuse crate::{{Call, CudaError}};\n{rows}");
-        File::new(&format!("guest-lib/client/src/calls/{}.rs", area.name), OWN, &area.title, &code)
+        File::new(&format!("guest-lib/client/src/calls/{}.rs", area.name), OWN, &area.title, CALLS, &code)
     };
     let mut files = areas.iter().map(file).collect::<Result<Vec<_>>>()?;
     let (mut modules, mut uses) = (String::new(), String::new());
@@ -26,7 +26,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
     );
     let what = "A typed stub for each row of the call table, with the row's own documentation. Bulk data is set on the\n\
                 //! [`Call`](crate::Call) beforehand.";
-    files.push(File::new("guest-lib/client/src/calls/mod.rs", OWN, what, &code)?);
+    files.push(File::new("guest-lib/client/src/calls/mod.rs", OWN, what, CALLS, &code)?);
     Ok(files)
 }
 

@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use cuda_api_description::calls::{Area, Effect, Field, Row};
 
-use super::rows::{Area, Effect, Field, Row};
-use super::{DUAL, File};
+use super::file::{CALLS, DUAL, File};
 
 /// The calls by number, their names, and their rows as data.
 pub fn files(areas: &[Area]) -> Result<Vec<File>> {
@@ -39,7 +39,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
          /// Every row, by number.\n#[rustfmt::skip]\npub const ROWS: &[Row] = &[\n{rows}];\n"
     );
     let file = |name: &str, what: &str, code: &str| {
-        File::new(&format!("protocol/src/cuda/table/{name}.rs"), DUAL, what, code)
+        File::new(&format!("protocol/src/cuda/table/{name}.rs"), DUAL, what, CALLS, code)
     };
     Ok(vec![
         file("opcode", "The calls by number.", &calls)?,

@@ -18,7 +18,7 @@ const PACKAGE: Package = Package {
     name: "vhost-cuda-guest",
     summary: "CUDA for QEMU virtual machines without a GPU: driver and libraries for the guest",
     description: "The kernel module virtio_cuda, which DKMS builds, the libraries that stand for\n\
-                  NVIDIA's in the guest, and the program vhost-cuda-run.",
+                  NVIDIA's in the guest, and the programs vhost-cuda-run and vhost-cuda-prof.",
     fields: &[
         ("Section", "admin"),
         ("Depends", "libc6 (>= @GLIBC@), libgcc-s1, dkms"),
@@ -49,6 +49,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     tree.libraries(&stack.guest_libraries(), LIBRARIES)?;
     tree.libraries(&stack.compilers(), &format!("{LIBRARIES}/nvrtc"))?;
     tree.file(&stack.launcher(), "usr/bin/vhost-cuda-run", PROGRAM)?;
+    tree.file(&stack.profiler(), "usr/bin/vhost-cuda-prof", PROGRAM)?;
     tree.bytes(format!("/{LIBRARIES}\n").as_bytes(), "etc/ld.so.conf.d/vhost-cuda.conf", FILE)?;
 
     // Not in /etc/profile.d: it concerns all programs, so that an administrator decides.
@@ -65,7 +66,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     let rules = "99-virtio-cuda.rules";
     let from = paths.root.join("guest-driver").join(rules);
     tree.file(&from, &format!("usr/lib/udev/rules.d/{rules}"), FILE)?;
-    for page in ["guests.md", "programs.md", "libraries.md", "environment.md"] {
+    for page in ["guests.md", "programs.md", "profiling.md", "libraries.md", "environment.md"] {
         tree.file(&paths.root.join("docs").join(page), &format!("{DOCS}/{page}"), FILE)?;
     }
     let licences =
@@ -81,6 +82,8 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
         "nvrtc",
         "vendor-libraries",
         "vhost-cuda-audit",
+        "vhost-cuda-injection",
+        "vhost-cuda-prof",
         "vhost-cuda-run",
     ];
     copyright::write(paths, &tree, PACKAGE.name, &licences, &crates)?;

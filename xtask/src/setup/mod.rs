@@ -9,6 +9,7 @@ mod debian_kernel;
 mod debian_root;
 mod flavour;
 pub mod kernel;
+pub mod kubernetes;
 pub mod nvcc;
 pub mod nvcc_older;
 mod package_root;
@@ -55,13 +56,23 @@ pub enum Part {
     Zig,
     /// A root with an old C library, for tests; only on request.
     OldRoot,
+    /// The programs of a cluster, for the level `kubernetes`; only on request.
+    Kubernetes,
 }
 
 impl ValueEnum for Part {
     fn value_variants<'a>() -> &'a [Self] {
         static ALL: LazyLock<Vec<Part>> = LazyLock::new(|| {
             let kernels = Flavour::value_variants().iter().filter(|flavour| flavour.image() == **flavour);
-            let others = [Part::Debian, Part::Nvcc, Part::Rust, Part::Qemu, Part::Zig, Part::OldRoot];
+            let others = [
+                Part::Debian,
+                Part::Nvcc,
+                Part::Rust,
+                Part::Qemu,
+                Part::Zig,
+                Part::OldRoot,
+                Part::Kubernetes,
+            ];
             let older = nvcc_older::ALL.map(Part::NvccOlder);
             others.into_iter().chain(older).chain(kernels.map(|flavour| Part::Kernel(*flavour))).collect()
         });
@@ -82,6 +93,9 @@ impl ValueEnum for Part {
             Self::Qemu => ("qemu".to_owned(), "QEMU with our device"),
             Self::Zig => ("zig".to_owned(), "zig's C compiler, for older C libraries"),
             Self::OldRoot => ("old-root".to_owned(), "A root with an old C library; only on request"),
+            Self::Kubernetes => {
+                ("kubernetes".to_owned(), "The programs of a cluster of Kubernetes; only on request")
+            }
         };
         Some(PossibleValue::new(name).help(help))
     }
@@ -130,7 +144,9 @@ impl Part {
             Self::Debian => Chain::First,
             Self::Rust | Self::Kernel(_) => Chain::Kernels,
             Self::Qemu => Chain::Qemu,
-            Self::Nvcc | Self::NvccOlder(_) | Self::Zig | Self::OldRoot => Chain::Downloads,
+            Self::Nvcc | Self::NvccOlder(_) | Self::Zig | Self::OldRoot | Self::Kubernetes => {
+                Chain::Downloads
+            }
         }
     }
 
@@ -144,6 +160,7 @@ impl Part {
             Self::Qemu => qemu::setup(paths),
             Self::Zig => zig::setup(paths),
             Self::OldRoot => ubuntu::setup_old_root(paths),
+            Self::Kubernetes => kubernetes::setup(paths),
         }
     }
 }

@@ -12,6 +12,7 @@ use std::ffi::{c_char, c_int};
 
 // Exports the functions of descriptors, whose contents are those of the guest's library.
 use cublaslt_descriptors as _;
+use cuda_library_rows::CUBLASLT;
 use cuda_library_rows::attributes::Descriptor;
 pub use epilogue::gelu;
 pub use layout::View;
@@ -71,8 +72,7 @@ impl Attributes<'_> {
     ///
     /// `address` is null or a descriptor of that kind.
     unsafe fn at(name: &str, address: usize) -> Result<Self, Status> {
-        let (_, library) = cuda_library_rows::library("cublasLt").ok_or(NOT_INITIALIZED)?;
-        let kind = library.descriptors.iter().find(|kind| kind.name == name).ok_or(NOT_INITIALIZED)?;
+        let kind = CUBLASLT.descriptors.iter().find(|kind| kind.name == name).ok_or(NOT_INITIALIZED)?;
         if address == 0 {
             return Err(INVALID_VALUE);
         }

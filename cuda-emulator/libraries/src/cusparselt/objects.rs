@@ -165,7 +165,7 @@ unsafe fn get(
     if value.is_null() || bytes != attribute.bytes {
         return Err(INVALID_VALUE);
     }
-    let word = match (kind.descriptor.name.as_str(), number) {
+    let word = match (kind.descriptor.name, number) {
         ("selection", CONFIG_MAX_ID) => CONFIGURATIONS,
         _ => kind.value(contents, attribute.number),
     };

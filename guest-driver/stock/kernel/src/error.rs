@@ -39,6 +39,7 @@ impl Error {
     }
 }
 
+/// Defines error numbers, and prints them by name.
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
         /// Error numbers of the x86 user interface.

@@ -7,6 +7,7 @@ use virtio_cuda_client::{CudaError, session};
 use crate::driver::Driver;
 use crate::entry_points;
 use crate::ffi::Out;
+use crate::local::injection;
 
 /// The CUDA version whose functions this library exports.
 pub const API_VERSION: i32 = 13000;
@@ -20,7 +21,9 @@ entry_points! {
         if Flags != 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        Driver::init()
+        Driver::init()?;
+        injection::load();
+        Ok(())
     }
 
     /// Returns the version that programs can rely on: that of the host's driver, but at most that of this library.

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod error_log;
 pub mod exit;
 pub mod init;
+mod injection;
 pub mod logs;
 pub mod result_texts;
 pub mod results;

@@ -35,7 +35,7 @@ impl State {
         refuses_destroyed: false,
     };
 
-    /// Returns the rules of a function; for constants only.
+    /// Returns the rules of a function. Slow: for constants, and for calls that are refused.
     pub const fn of(name: &str) -> Self {
         let name = without_suffix(name.as_bytes());
         let mut at = 0;
@@ -46,17 +46,6 @@ impl State {
             at += 1;
         }
         Self::USUAL
-    }
-
-    /// Decodes the rules that the build script writes into functions that this library lacks.
-    pub fn from_bits(before: i32, bits: u32) -> Self {
-        Self {
-            is_recorded: bits & 1 != 0,
-            before,
-            needs_context: bits & 2 != 0,
-            works_when_broken: bits & 4 != 0,
-            refuses_destroyed: bits & 8 != 0,
-        }
     }
 
     /// Returns the error before `cuInit`.
@@ -99,16 +88,5 @@ mod tests {
         assert!(!State::of("cuStreamQuery").refuses_destroyed);
         assert!(State::of("cuCtxGetDevice").works_when_broken);
         assert_eq!(State::of("cuNoFunction"), State::USUAL);
-    }
-
-    #[test]
-    fn bits_are_those_of_the_build_script() {
-        for (name, state) in STATES {
-            let bits = u32::from(state.is_recorded)
-                | u32::from(state.needs_context) << 1
-                | u32::from(state.works_when_broken) << 2
-                | u32::from(state.refuses_destroyed) << 3;
-            assert_eq!(State::from_bits(state.before, bits), *state, "{name}");
-        }
     }
 }

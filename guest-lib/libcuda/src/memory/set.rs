@@ -95,6 +95,7 @@ fn bytes_of<T>(address: u64, count: usize) -> Option<usize> {
     count.checked_mul(size_of::<T>()).filter(|_| address.is_multiple_of(size_of::<T>() as u64))
 }
 
+/// Defines entry points that set values, for each size of a value.
 macro_rules! set_entry_points {
     ($($name:ident / $name_ptds:ident, $name_async:ident / $name_async_ptsz:ident => $row:ident, $value:ty;)*
      ;; pitched $($name2:ident / $name2_ptds:ident, $name2_async:ident / $name2_async_ptsz:ident => $row2:ident, $value2:ty;)*) => {

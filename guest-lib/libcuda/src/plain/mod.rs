@@ -52,18 +52,20 @@ macro_rules! scalars {
 }
 scalars!(i32, u32, u64, f32);
 
-/// Implements handles that the worker checks. Calls on these work without a current context, except for functions.
-macro_rules! handles {
-    ($($name:ident),*) => { $(
-        impl Input for $name {
-            type C = u64;
-            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
-                Ok($name(given))
-            }
-        }
-    )* };
+// The worker checks these handles, whose calls work without a current context.
+impl Input for DevicePtr {
+    type C = u64;
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        Ok(Self(given))
+    }
 }
-handles!(DevicePtr, AllocationId);
+
+impl Input for AllocationId {
+    type C = u64;
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        Ok(Self(given))
+    }
+}
 
 /// Implements handles that the worker checks, as far as they are of the right kind.
 macro_rules! handles_of {
@@ -163,18 +165,14 @@ pub trait Output {
     fn give(self, api: Api) -> Self::C;
 }
 
-macro_rules! arrays {
-    ($($t:ty),*) => { $(
-        impl Output for $t {
-            type C = $t;
-            fn give(self, _: Api) -> $t {
-                self
-            }
-        }
-    )* };
+impl<T, const N: usize> Output for [T; N] {
+    type C = Self;
+    fn give(self, _: Api) -> Self {
+        self
+    }
 }
-arrays!([f32; 4], [u8; 64]);
 
+/// Implements handles, which the program gets as they are.
 macro_rules! named {
     ($($name:ident),*) => { $(
         impl Output for $name {

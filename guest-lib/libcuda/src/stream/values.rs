@@ -140,6 +140,7 @@ fn batch(
     run(api, stream, &all, flags)
 }
 
+/// Defines entry points that wait for or write a value, for each operation and size.
 macro_rules! value_entry_points {
     ($($name:ident / $name_ptsz:ident, $name_v2:ident / $name_v2_ptsz:ident => $operation:ident, $t:ty;)*) => {
         entry_points! {

@@ -5,6 +5,7 @@ use core::ffi::CStr;
 
 use super::cudaError_t;
 
+/// Defines error codes with their names and texts.
 macro_rules! errors {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $( #[allow(dead_code)] pub const $name: cudaError_t = cudaError_t($code); )*

@@ -8,9 +8,7 @@
 
 pub mod objects;
 
-use std::sync::LazyLock;
-
-use cuda_library_rows::Library;
+use cuda_library_rows::CUBLASLT;
 use cuda_library_rows::attributes::Descriptor;
 
 /// `cublasStatus_t`
@@ -21,11 +19,8 @@ const ALLOC_FAILED: Status = 3;
 const INVALID_VALUE: Status = 7;
 const NOT_SUPPORTED: Status = 15;
 
-static LIBRARY: LazyLock<Option<&'static Library>> =
-    LazyLock::new(|| cuda_library_rows::library("cublasLt").map(|(_, library)| library));
-
 fn descriptor(name: &str) -> Option<&'static Descriptor> {
-    LIBRARY.as_ref()?.descriptors.iter().find(|descriptor| descriptor.name == name)
+    CUBLASLT.descriptors.iter().find(|descriptor| descriptor.name == name)
 }
 
 /// A copy of the contents of a descriptor. It is the program's memory, which other threads may write: no reference to it is made.

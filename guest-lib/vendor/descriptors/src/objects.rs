@@ -3,9 +3,7 @@
 //! Objects of cuSPARSELt in a program's memory. Those of the guest's library and of the emulator have the same contents
 //! ([`cuda_library_rows::attributes`]).
 
-use std::sync::LazyLock;
-
-use cuda_library_rows::Library;
+use cuda_library_rows::CUSPARSELT;
 pub use cuda_library_rows::attributes::SPARSITY;
 use cuda_library_rows::attributes::{Attribute, Descriptor, FIRST_ARGUMENT};
 
@@ -15,9 +13,6 @@ type Status = i32;
 const SUCCESS: Status = 0;
 const INVALID_VALUE: Status = 3;
 const NOT_SUPPORTED: Status = 10;
-
-static LIBRARY: LazyLock<Option<&'static Library>> =
-    LazyLock::new(|| cuda_library_rows::library("cusparseLt").map(|(_, library)| library));
 
 /// A kind of object.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +26,7 @@ pub struct Kind {
 impl Kind {
     /// Returns the kind with this name.
     pub fn named(name: &str) -> Result<Self, Status> {
-        let all = &LIBRARY.ok_or(NOT_SUPPORTED)?.descriptors;
+        let all = CUSPARSELT.descriptors;
         let descriptor = all.iter().find(|descriptor| descriptor.name == name).ok_or(NOT_SUPPORTED)?;
         Ok(Self { all, descriptor })
     }

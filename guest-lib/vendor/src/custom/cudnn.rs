@@ -12,7 +12,7 @@ use cuda_library_rows::block::{MAX_BYTES, SLOT, attribute_type_bytes};
 use smallvec::SmallVec;
 
 use crate::bridge;
-use crate::fronts::CUDNN;
+use crate::exports::CUDNN;
 
 /// `CUDNN_TYPE_VOID_PTR`
 const ADDRESSES: i32 = 6;

@@ -4,17 +4,16 @@
 //! guest. Their results are returned with the reply. A result that exceeds the maximum reply is generated in pieces.
 //! The library continues the sequence where the last call ended, so all pieces together equal the result of one call.
 
-use std::sync::LazyLock;
+use smallvec::SmallVec;
 
+use crate::exports::CURAND;
 use crate::forward_named;
-use crate::fronts::CURAND;
 
 /// `curandStatus_t`
 type Status = i32;
 
 const SUCCESS: Status = 0;
 const NOT_INITIALIZED: Status = 101;
-const INTERNAL_ERROR: Status = 999;
 
 /// Maximum bytes of results per call; less than the maximum of a block of results.
 const PIECE_BYTES: usize = 16 << 20;
@@ -53,29 +52,7 @@ impl Birth {
 }
 
 /// The rows of a function, for generators of device memory and of host memory.
-#[derive(Clone, Copy, Debug)]
-struct Rows {
-    device: usize,
-    host: usize,
-}
-
-impl Rows {
-    fn find(device: &str, host: &str) -> Option<Self> {
-        Some(Self { device: CURAND.index(device)?, host: CURAND.index(host)? })
-    }
-}
-
-/// Looks up the rows of a function once.
-macro_rules! rows {
-    ($name:ident) => {{
-        static ROWS: LazyLock<Option<Rows>> =
-            LazyLock::new(|| Rows::find(stringify!($name), concat!(stringify!($name), "@Host")));
-        match *ROWS {
-            Some(rows) => rows,
-            None => return INTERNAL_ERROR,
-        }
-    }};
-}
+type Rows = [usize; 2];
 
 /// # Safety
 ///
@@ -118,45 +95,28 @@ pub unsafe extern "C" fn curandSetStream(generator: u64, stream: u64) -> Status 
     unsafe { forward_named(&CURAND, "curandSetStream", &[generator, stream]) }
 }
 
-/// Defines functions that take a generator and at most one number.
-macro_rules! settings {
-    ($($name:ident($($value:ident: $type:ty)?);)*) => { $(
-        /// Implements NVIDIA's function for generators of both kinds.
-        ///
-        /// # Safety
-        ///
-        /// The contract of NVIDIA's function.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(generator: u64 $(, $value: $type)?) -> Status {
-            let rows = rows!($name);
-            let row = if Birth::of(generator).is_host() { rows.host } else { rows.device };
-            // SAFETY: these are the arguments of the function of both rows.
-            unsafe { forward(row, &[generator $(, $value as u64)?]) }
-        }
-    )* };
-}
-settings! {
-    curandDestroyGenerator();
-    curandGenerateSeeds();
-    curandSetPseudoRandomGeneratorSeed(seed: u64);
-    curandSetGeneratorOffset(offset: u64);
-    curandSetGeneratorOrdering(order: i32);
+/// Sends a call with a generator of either kind.
+///
+/// # Safety
+///
+/// The slots are the arguments of the function of these rows.
+pub(crate) unsafe fn by_place([device, host]: Rows, slots: &[u64]) -> Status {
+    let row = if Birth::of(slots[0]).is_host() { host } else { device };
+    // SAFETY: these are the arguments of the function of both rows.
+    unsafe { forward(row, slots) }
 }
 
 /// Sets the number of dimensions of a quasi-random generator.
 ///
 /// # Safety
 ///
-/// The contract of NVIDIA's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn curandSetQuasiRandomGeneratorDimensions(generator: u64, dimensions: u32) -> Status {
-    let rows = rows!(curandSetQuasiRandomGeneratorDimensions);
-    let birth = Birth::of(generator);
-    let row = if birth.is_host() { rows.host } else { rows.device };
+/// The slots are the arguments of the function of these rows.
+pub(crate) unsafe fn set_dimensions(rows: Rows, slots: &[u64]) -> Status {
     // SAFETY: these are the arguments of the function of both rows.
-    let status = unsafe { forward(row, &[generator, u64::from(dimensions)]) };
+    let status = unsafe { by_place(rows, slots) };
     if status == SUCCESS {
-        CURAND.set_birth(generator, birth.with_dimensions(dimensions).0);
+        let (generator, dimensions) = (slots[0], slots[1] as u32);
+        CURAND.set_birth(generator, Birth::of(generator).with_dimensions(dimensions).0);
     }
     status
 }
@@ -189,30 +149,25 @@ impl Calls {
     }
 }
 
-/// Fills `count` elements of `element_bytes` bytes at `output`. `more` are the arguments that follow the count.
+/// Fills memory with elements of `element_bytes` bytes. `in_pairs` is set for normal numbers.
 ///
 /// # Safety
 ///
-/// The arguments are those of the function of these rows.
-unsafe fn fill(
-    rows: Rows,
-    generator: u64,
-    output: u64,
-    count: usize,
-    (element_bytes, in_pairs): (usize, bool),
-    more: &[u64],
-) -> Status {
-    let birth = Birth::of(generator);
-    let make = |row: usize, output: u64, count: usize| {
-        let mut slots = [generator, output, count as u64, 0, 0];
-        slots[3..][..more.len()].copy_from_slice(more);
+/// The slots are the arguments of the function of these rows: a generator, an address, the number of elements, and others.
+pub(crate) unsafe fn fill(rows: Rows, slots: &[u64], element_bytes: usize, in_pairs: bool) -> Status {
+    let (birth, output, count) = (Birth::of(slots[0]), slots[1], slots[2] as usize);
+    let [device, host] = rows;
+    if !birth.is_host() {
+        // SAFETY: these are the arguments of the function of the row.
+        return unsafe { forward(device, slots) };
+    }
+    let make = |output: u64, count: usize| {
+        let mut piece: SmallVec<[u64; 5]> = SmallVec::from_slice(slots);
+        (piece[1], piece[2]) = (output, count as u64);
         // SAFETY: the arguments of the function of the row by the contract of `fill`. Host memory is as long as `count`
         // says: it is the program's, or a vector.
-        unsafe { forward(row, &slots[..3 + more.len()]) }
+        unsafe { forward(host, &piece) }
     };
-    if !birth.is_host() {
-        return make(rows.device, output, count);
-    }
     let is_possible = output != 0 && count.checked_mul(element_bytes).is_some();
     match Calls::of(birth, count, element_bytes, in_pairs) {
         Calls::Pieces { lines, each, longest } if is_possible => {
@@ -221,7 +176,7 @@ unsafe fn fill(
                 let length = longest.min(each - start);
                 let place = |line: usize| output + ((line * each + start) * element_bytes) as u64;
                 let target = if lines > 1 { piece.as_mut_ptr() as u64 } else { place(0) };
-                let status = make(rows.host, target, lines * length);
+                let status = make(target, lines * length);
                 if status != SUCCESS {
                     return status;
                 }
@@ -237,42 +192,9 @@ unsafe fn fill(
             }
             SUCCESS
         }
-        Calls::One(count) => make(rows.host, output, count),
-        Calls::Pieces { .. } => make(rows.host, output, count),
+        Calls::One(count) => make(output, count),
+        Calls::Pieces { .. } => make(output, count),
     }
-}
-
-/// Defines functions that fill memory: their elements, whether these are normal numbers, and the parameters after the
-/// count.
-macro_rules! fills {
-    ($($name:ident($element:ty, $in_pairs:literal $(, $value:ident: $type:ident)*);)*) => { $(
-        /// Implements NVIDIA's function for generators of both kinds.
-        ///
-        /// # Safety
-        ///
-        /// The contract of NVIDIA's function.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(generator: u64, output: u64, count: usize $(, $value: $type)*) -> Status {
-            let (rows, element) = (rows!($name), (size_of::<$element>(), $in_pairs));
-            // SAFETY: these are the arguments of the function of both rows.
-            unsafe { fill(rows, generator, output, count, element, &[$(fills!(@slot $value $type)),*]) }
-        }
-    )* };
-    (@slot $value:ident i32) => { $value as u64 };
-    (@slot $value:ident f32) => { u64::from($value.to_bits()) };
-    (@slot $value:ident f64) => { $value.to_bits() };
-}
-fills! {
-    curandGenerate(u32, false);
-    curandGenerateLongLong(u64, false);
-    curandGenerateUniform(f32, false);
-    curandGenerateUniformDouble(f64, false);
-    curandGenerateNormal(f32, true, mean: f32, deviation: f32);
-    curandGenerateNormalDouble(f64, true, mean: f64, deviation: f64);
-    curandGenerateLogNormal(f32, true, mean: f32, deviation: f32);
-    curandGenerateLogNormalDouble(f64, true, mean: f64, deviation: f64);
-    curandGeneratePoisson(u32, false, lambda: f64);
-    curandGeneratePoissonMethod(u32, false, lambda: f64, method: i32);
 }
 
 /// Ends a distribution. Its memory is freed with the process: cuRAND follows host addresses in it, and a kernel could have changed
@@ -326,7 +248,7 @@ mod tests {
         let (_, rows) = library("curand").expect("known");
         let host = rows.handles.iter().position(|kind| kind.name == "HostGenerator").expect("a kind");
         let mut found = 0;
-        for function in &rows.functions {
+        for function in rows.functions {
             let Body::Forward(call) = &function.body else { continue };
             let takes = |kind: &Kind| matches!(kind, Kind::Handle { kind, .. } if *kind == host);
             if call.parameters.iter().any(|parameter| takes(&parameter.kind)) {

@@ -3,8 +3,8 @@
 //! cuSPARSE: operations whose scalars have the type of a vector. Their rows have that type as an additional last
 //! argument.
 
+use crate::exports::CUSPARSE;
 use crate::forward_named;
-use crate::fronts::CUSPARSE;
 
 /// `cusparseStatus_t`
 type Status = i32;

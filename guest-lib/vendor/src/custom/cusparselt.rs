@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cublaslt_descriptors::objects::Kind;
 use cuda_library_rows::attributes::SPARSITY;
 
-use crate::fronts::CUSPARSELT;
+use crate::exports::CUSPARSELT;
 use crate::{forward_named, number_in};
 
 /// `cusparseStatus_t`

@@ -5,8 +5,8 @@
 //! wrappers.
 
 use crate::bridge;
+use crate::exports::NCCL;
 use crate::forward_named;
-use crate::fronts::NCCL;
 
 /// `ncclResult_t`
 type Status = i32;

@@ -9,7 +9,7 @@ use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
 use zerocopy::IntoBytes;
 
-use super::{Failure, Front, Opened};
+use super::{Failure, Front};
 use crate::answers::text;
 use crate::bridge;
 use crate::encode::{Arguments, Slots, first_word};
@@ -24,7 +24,6 @@ use crate::proven::Key;
 /// room as the row specifies.
 pub(super) struct Exchange<'a> {
     front: &'a Front,
-    opened: &'a Opened,
     function: usize,
     call: &'static Call,
     given: &'a [u64],
@@ -55,13 +54,12 @@ impl<'a> Exchange<'a> {
     /// The type's invariant holds for the arguments.
     pub(super) unsafe fn new(
         front: &'a Front,
-        opened: &'a Opened,
         function: usize,
         call: &'static Call,
         given: &'a [u64],
     ) -> Self {
         let handle = call.roles.handle.and_then(|index| given.get(index)).copied().unwrap_or(0);
-        Self { front, opened, function, call, given, handle, internal: false }
+        Self { front, function, call, given, handle, internal: false }
     }
 
     /// Executes the call and writes its results. Returns the function's value.
@@ -101,8 +99,7 @@ impl<'a> Exchange<'a> {
         }
         let answers = &answers[..];
         let value = if waits { slot(answers)? } else { self.success() };
-        let succeeded =
-            self.call.answer != Answer::Status || self.opened.library.statuses.is_good(value as i32);
+        let succeeded = self.call.answer != Answer::Status || self.front.rows.statuses.is_good(value as i32);
         if waits && answers.len() >= prepared.answer_bytes {
             // SAFETY: by the type's invariant, and the slots were made of these arguments.
             unsafe { self.arguments().read(prepared.block, answers, succeeded) }?;
@@ -136,13 +133,13 @@ impl<'a> Exchange<'a> {
                     return Ok(None);
                 }
                 Step::First(first, values) => {
-                    let Body::Forward(setter) = &self.opened.library.functions[first].body else {
+                    let Body::Forward(setter) = &self.front.rows.functions[first].body else {
                         return Err(Failure::Internal);
                     };
                     let given: Slots = std::iter::once(self.handle).chain(values).collect();
                     // SAFETY: a function that sets something takes numbers and device addresses, which the program gave
                     // before.
-                    let deferred = unsafe { Exchange::new(self.front, self.opened, first, setter, &given) };
+                    let deferred = unsafe { Exchange::new(self.front, first, setter, &given) };
                     // Not `run`: the setting has not changed, so that would defer it again.
                     deferred.run_in(self.front.handles.state(self.handle))?;
                 }
@@ -153,8 +150,8 @@ impl<'a> Exchange<'a> {
     /// Encodes the arguments in `block`, which is empty.
     fn prepare<'b>(&self, state: State, block: &'b mut Slots) -> Result<Prepared<'b>, Failure> {
         let made = self.call.roles.new.map(|(index, kind)| {
-            let is_int = self.opened.library.handles[kind].is_int;
-            let handle = self.front.new_handles.next(self.opened.number, is_int);
+            let is_int = self.front.rows.handles[kind].is_int;
+            let handle = self.front.new_handles.next(self.front.rows.number, is_int);
             Made { place: self.given_at(index), is_int, handle }
         });
         // The library could not detect that the program passed null for the new handle.
@@ -169,7 +166,7 @@ impl<'a> Exchange<'a> {
             let noted = |note: Note| self.front.handles.note(self.given_at(note.handle), note.note);
             arguments.slots(state.device_scalars, |_| handle, noted, |asked| self.ask(asked), block);
         }
-        let answer_bytes = self.call.answer_bytes(self.opened.library, block)?;
+        let answer_bytes = self.call.answer_bytes(self.front.rows, block)?;
         let mut key = Key::new(self.function, self.call, block);
         key.add_handle(state.birth);
         // SAFETY: by the type's invariant, and the slots were made of these arguments.
@@ -184,7 +181,7 @@ impl<'a> Exchange<'a> {
         self.call.roles.handles.iter().fold(0, |mixed: u64, &index| {
             let (handle, kind) = (self.given_at(index), &self.call.parameters[index].kind);
             let known = match kind {
-                Kind::Handle { kind, .. } if self.opened.library.handles[*kind].works => handle,
+                Kind::Handle { kind, .. } if self.front.rows.handles[*kind].works => handle,
                 _ => self.front.handles.state(handle).contents,
             };
             (mixed.rotate_left(23) ^ known).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -193,7 +190,7 @@ impl<'a> Exchange<'a> {
 
     /// Records what a call makes of a handle that describes something.
     fn describe(&self, prepared: &Prepared<'_>) {
-        let handles = &self.opened.library.handles;
+        let handles = &self.front.rows.handles;
         if let (Some(made), Some((_, kind))) = (&prepared.made, self.call.roles.new)
             && !handles[kind].works
         {
@@ -212,21 +209,21 @@ impl<'a> Exchange<'a> {
     fn first_works(&self) -> bool {
         let first = self.call.roles.handles.first().map(|first| &self.call.parameters[*first].kind);
         match first {
-            Some(Kind::Handle { kind, .. }) => self.opened.library.handles[*kind].works,
+            Some(Kind::Handle { kind, .. }) => self.front.rows.handles[*kind].works,
             _ => true,
         }
     }
 
     /// Asks the library for a number that it knows of a handle.
     fn ask(&self, asked: &Asked) -> Option<i64> {
-        let Body::Forward(call) = &self.opened.library.functions[asked.function].body else { return None };
+        let Body::Forward(call) = &self.front.rows.functions[asked.function].body else { return None };
         let ask = |arguments: &[u64]| {
             // SAFETY: `Asked::ask` passes the handle, and memory for all that the function writes; the parser has checked
             // that its row has no other parameters than these and the lengths of its arrays.
-            let exchange = unsafe { Exchange::new(self.front, self.opened, asked.function, call, arguments) };
+            let exchange = unsafe { Exchange::new(self.front, asked.function, call, arguments) };
             let exchange = Exchange { internal: true, ..exchange };
             let status = exchange.run().map_err(|_| ())? as i32;
-            if self.opened.library.statuses.is_good(status) { Ok(()) } else { Err(()) }
+            if self.front.rows.statuses.is_good(status) { Ok(()) } else { Err(()) }
         };
         asked.ask(call, self.given_at(asked.handle), ask).ok()?
     }
@@ -266,8 +263,8 @@ impl<'a> Exchange<'a> {
     /// Sends a block to the worker, and waits for the results if there is room for any.
     fn send(&self, stream: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
         bridge::call(&bridge::Arguments {
-            library: self.opened.number,
-            function: self.opened.library.functions[self.function].number,
+            library: self.front.rows.number,
+            function: self.front.rows.functions[self.function].number,
             stream,
             input: input.as_ptr(),
             input_bytes: input.len(),
@@ -307,7 +304,7 @@ impl<'a> Exchange<'a> {
                 front.handles.change(made.handle, |state| state.birth = birth);
             }
         }
-        for index in &self.call.roles.ends {
+        for index in self.call.roles.ends {
             front.handles.forget(self.given_at(*index));
         }
         let second = self.given.get(1).copied().unwrap_or(0);
@@ -344,7 +341,7 @@ impl<'a> Exchange<'a> {
         };
         let before = self.call.roles.writes.iter().filter(|before| **before < index);
         let bytes =
-            before.map(|before| self.call.memory_bytes(self.opened.library, *before, slots).map(padded).ok());
+            before.map(|before| self.call.memory_bytes(self.front.rows, *before, slots).map(padded).ok());
         let start = bytes.sum::<Option<usize>>()? + SLOT;
         number.integer(first_word(answers.get(start..)?))
     }
@@ -363,8 +360,8 @@ impl<'a> Exchange<'a> {
     }
 
     fn arguments(&self) -> Arguments<'_> {
-        let Opened { number, library } = *self.opened;
-        Arguments { number, library, call: self.call, given: self.given }
+        let library = self.front.rows;
+        Arguments { number: library.number, library, call: self.call, given: self.given }
     }
 
     /// Returns the arguments after the first.
@@ -373,7 +370,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn success(&self) -> u64 {
-        u64::from(self.opened.library.statuses.success as u32)
+        u64::from(self.front.rows.statuses.success as u32)
     }
 }
 

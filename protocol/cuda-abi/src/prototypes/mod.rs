@@ -46,24 +46,19 @@ macro_rules! prototypes {
     };
 }
 
-macro_rules! constants {
+/// Defines the shape of each prototype, and the type of pointers to the function.
+macro_rules! constants_and_types {
     ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => { $(
         #[doc = concat!("`", stringify!($name), "`.")]
         #[allow(non_upper_case_globals, reason = "CUDA's names")]
         pub const $name: Prototype = Prototype(&[$(<$t as Parameter>::SHAPE),*]);
+        #[doc = concat!("The type of `", stringify!($name), "`.")]
+        pub type $name = unsafe extern "C" fn($($t),*) -> CUresult;
     )* };
 }
-crate::prototypes!(constants);
+crate::prototypes!(constants_and_types);
 
 /// Types of pointers to the functions.
 pub mod functions {
-    use super::types::*;
-
-    macro_rules! pointers {
-        ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => { $(
-            #[doc = concat!("The type of `", stringify!($name), "`.")]
-            pub type $name = unsafe extern "C" fn($($t),*) -> CUresult;
-        )* };
-    }
-    crate::prototypes!(pointers);
+    pub use super::*;
 }

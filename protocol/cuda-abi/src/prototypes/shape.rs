@@ -25,6 +25,7 @@ pub trait Parameter {
     const SHAPE: Shape;
 }
 
+/// Implements [`Parameter`] for values.
 macro_rules! parameters {
     ($($t:ty = $shape:ident;)*) => {
         $(impl Parameter for $t { const SHAPE: Shape = Shape::$shape(size_of::<$t>()); })*

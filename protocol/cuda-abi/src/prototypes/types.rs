@@ -16,6 +16,7 @@ pub type CUdeviceptr = u64;
 /// `CUlogIterator`.
 pub type CUlogIterator = c_uint;
 
+/// Defines handles: the emulator's and the guest's are numbers.
 macro_rules! handles {
     ($($name:ident)*) => { $(
         #[doc = concat!("`", stringify!($name), "`.")]
@@ -29,13 +30,16 @@ handles! {
     CUsurfref CUtexObject CUtexref CUuserObject
 }
 
-macro_rules! opaque {
-    ($($name:ident)*) => { $(
-        #[doc = concat!("`", stringify!($name), "`, which passes through as an address.")]
-        pub type $name = [u8; 0];
-    )* };
-}
-opaque!(CUcheckpointCheckpointArgs CUcheckpointLockArgs CUcheckpointRestoreArgs CUcheckpointUnlockArgs CUdevprop);
+/// `CUcheckpointCheckpointArgs`, which passes through as an address.
+pub type CUcheckpointCheckpointArgs = [u8; 0];
+/// `CUcheckpointLockArgs`, which passes through as an address.
+pub type CUcheckpointLockArgs = [u8; 0];
+/// `CUcheckpointRestoreArgs`, which passes through as an address.
+pub type CUcheckpointRestoreArgs = [u8; 0];
+/// `CUcheckpointUnlockArgs`, which passes through as an address.
+pub type CUcheckpointUnlockArgs = [u8; 0];
+/// `CUdevprop`, which passes through as an address.
+pub type CUdevprop = [u8; 0];
 
 /// `CUstreamCallback`.
 pub type CUstreamCallback = Option<unsafe extern "C" fn(CUstream, CUresult, *mut c_void)>;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only WITH Linux-syscall-note) OR BSD-3-Clause
 
-//! Functions of NVIDIA's management library that describe a card, one row per function. The row `nvml_get` of the call
+//! Functions of NVIDIA's management library that describe a card, one row per function, in
+//! `protocol/nvml/getters.rows`. The row `nvml_get` of the call
 //! table carries the number of a row here, and its inputs. A guest cannot call a function without a row, and cannot choose
 //! the size or the version of a structure.
 
 mod rows;
+#[cfg(test)]
+mod tests;
 
 /// The maximum number of inputs per row.
 pub const MAX_INPUTS: usize = 3;

@@ -5,7 +5,7 @@
 //! The first four words say what the call does to the session's state ([`State`]), to the work of the device ([`Work`]), to
 //! launches ([`Launches`]) and to the text that device code prints ([`Text`]). Recipes of objects, order, waits and output depend
 //! on them, and no default would be right for every call: `cargo xtask generate` refuses a row without one of them. Further
-//! words may follow whose absence is safe: the call needs a current context, and is waited for.
+//! words may follow whose absence is safe: the call needs a current context and the device's memory, and is waited for.
 
 /// The effect of a call on the session's state. A session that is saved and restored must have the same state again. Queued work
 /// is not state, because all of it is done before a session is saved.
@@ -92,18 +92,25 @@ pub struct Facts {
     launches: Launches,
     text: Text,
     needs_context: bool,
+    needs_memory: bool,
     may_post: bool,
 }
 
 impl Facts {
     /// The facts of a row without further words.
     pub const fn new(state: State, work: Work, launches: Launches, text: Text) -> Self {
-        Self { state, work, launches, text, needs_context: true, may_post: false }
+        Self { state, work, launches, text, needs_context: true, needs_memory: true, may_post: false }
     }
     /// Works without a current context, also when that has just been destroyed.
     #[must_use]
     pub const fn no_context(self) -> Self {
         Self { needs_context: false, ..self }
+    }
+    /// Needs no contents of the device's memory, and starts no work: the driver answers it, or the worker's tables, and one that waits
+    /// for work returns once that has ended. Calls for which others of the program may wait must be among these.
+    #[must_use]
+    pub const fn no_memory(self) -> Self {
+        Self { needs_memory: false, ..self }
     }
     /// The guest library may send it without waiting for the answer.
     #[must_use]
@@ -113,6 +120,10 @@ impl Facts {
     /// Works in the current context.
     pub const fn needs_context(self) -> bool {
         self.needs_context
+    }
+    /// Brings the memory of a suspended session back.
+    pub const fn needs_memory(self) -> bool {
+        self.needs_memory
     }
     /// May be sent without waiting for the answer.
     pub const fn is_postable(self) -> bool {

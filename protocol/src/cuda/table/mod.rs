@@ -103,3 +103,21 @@ const fn longest(of_inputs: bool) -> usize {
     }
     longest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They would never end while their session is suspended.
+    #[test]
+    fn calls_that_end_the_waits_of_others_need_no_memory() {
+        for opcode in [Opcode::session_next_callback, Opcode::session_order, Opcode::cuStreamSynchronize] {
+            assert!(!opcode.facts().needs_memory(), "{opcode:?}");
+        }
+        for opcode in
+            [Opcode::cuLaunchKernel, Opcode::cuMemFree_v2, Opcode::vendor_call, Opcode::cuGraphLaunch]
+        {
+            assert!(opcode.facts().needs_memory(), "{opcode:?}");
+        }
+    }
+}

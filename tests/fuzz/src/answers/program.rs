@@ -9,68 +9,105 @@ use libcuda as _;
 
 type Handle = u64;
 
-macro_rules! functions {
-    ($($name:ident($($p:ident: $t:ty),*);)*) => {
-        unsafe extern "C" { $(fn $name($($p: $t),*) -> i32;)* }
-    };
-}
-
-functions! {
-    cuInit(flags: u32);
-    cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32);
-    cuCtxSetCurrent(context: Handle);
-    cuCtxSynchronize();
-    cuDeviceGetName(name: *mut c_char, bytes: i32, device: i32);
-    cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: i32);
-    cuDeviceGetDevResource(device: i32, resource: *mut [u32; 36], kind: u32);
-    cuDevSmResourceSplitByCount(result: *mut [u32; 36], groups: *mut u32, input: *const [u32; 36], rest: *mut [u32; 36], flags: u32, least: u32);
-    cuMemAlloc_v2(address: *mut u64, bytes: usize);
-    cuMemFree_v2(address: u64);
-    cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
-    cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64);
-    cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize);
-    cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize);
-    cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: Handle);
-    cuMemHostAlloc(address: *mut *mut u8, bytes: usize, flags: u32);
-    cuMemFreeHost(address: *mut u8);
-    cuMemAllocManaged(address: *mut u64, bytes: usize, flags: u32);
-    cuPointerGetAttribute(value: *mut c_void, attribute: i32, address: u64);
-    cuStreamCreate(stream: *mut Handle, flags: u32);
-    cuStreamSynchronize(stream: Handle);
-    cuStreamBeginCapture_v2(stream: Handle, mode: u32);
-    cuStreamGetCaptureInfo_v2(stream: Handle, status: *mut i32, id: *mut u64, graph: *mut Handle, nodes: *mut *const u64, count: *mut usize);
-    cuStreamEndCapture(stream: Handle, graph: *mut Handle);
-    cuGraphCreate(graph: *mut Handle, flags: u32);
-    cuGraphDestroy(graph: Handle);
-    cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize);
-    cuGraphGetEdges_v2(graph: Handle, from: *mut Handle, to: *mut Handle, data: *mut [u8; 8], count: *mut usize);
-    cuGraphNodeGetDependencies_v2(node: Handle, nodes: *mut Handle, data: *mut [u8; 8], count: *mut usize);
-    cuGraphNodeGetType(node: Handle, kind: *mut i32);
-    cuGraphKernelNodeGetParams_v2(node: Handle, parameters: *mut [u64; 9]);
-    cuGraphMemcpyNodeGetParams(node: Handle, parameters: *mut [u64; 25]);
-    cuGraphMemsetNodeGetParams(node: Handle, parameters: *mut [u64; 5]);
-    cuGraphHostNodeGetParams(node: Handle, parameters: *mut [u64; 2]);
-    cuGraphMemAllocNodeGetParams(node: Handle, parameters: *mut [u64; 15]);
-    cuGraphBatchMemOpNodeGetParams(node: Handle, parameters: *mut [u64; 4]);
-    cuModuleLoadData(module: *mut Handle, image: *const c_void);
-    cuModuleUnload(module: Handle);
-    cuModuleGetFunctionCount(count: *mut u32, module: Handle);
-    cuModuleEnumerateFunctions(functions: *mut Handle, count: u32, module: Handle);
-    cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char);
-    cuModuleGetGlobal_v2(address: *mut u64, bytes: *mut usize, module: Handle, name: *const c_char);
-    cuFuncGetParamInfo(function: Handle, index: usize, offset: *mut usize, bytes: *mut usize);
-    cuFuncGetName(name: *mut *const c_char, function: Handle);
-    cuLaunchKernel(function: Handle, gx: u32, gy: u32, gz: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle, values: *const *const u8, extra: *const c_void);
-    cuLinkCreate_v2(count: u32, options: *const u32, values: *mut c_void, link: *mut Handle);
-    cuLinkComplete(link: Handle, image: *mut *const u8, bytes: *mut usize);
-    cuLinkDestroy(link: Handle);
-    cuArrayCreate_v2(array: *mut Handle, descriptor: *const [u64; 3]);
-    cuMemcpyAtoH_v2(to: *mut c_void, from: Handle, offset: usize, bytes: usize);
-    cuArrayDestroy(array: Handle);
-    cuIpcGetMemHandle(handle: *mut [u8; 64], address: u64);
-    cuMemPoolGetAttribute(pool: Handle, attribute: i32, value: *mut c_void);
-    cuDeviceGetDefaultMemPool(pool: *mut Handle, device: i32);
-    cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: Handle, threads: i32, shared: usize);
+unsafe extern "C" {
+    fn cuInit(flags: u32) -> i32;
+    fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32) -> i32;
+    fn cuCtxSetCurrent(context: Handle) -> i32;
+    fn cuCtxSynchronize() -> i32;
+    fn cuDeviceGetName(name: *mut c_char, bytes: i32, device: i32) -> i32;
+    fn cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: i32) -> i32;
+    fn cuDeviceGetDevResource(device: i32, resource: *mut [u32; 36], kind: u32) -> i32;
+    fn cuDevSmResourceSplitByCount(
+        result: *mut [u32; 36],
+        groups: *mut u32,
+        input: *const [u32; 36],
+        rest: *mut [u32; 36],
+        flags: u32,
+        least: u32,
+    ) -> i32;
+    fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> i32;
+    fn cuMemFree_v2(address: u64) -> i32;
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> i32;
+    fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) -> i32;
+    fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> i32;
+    fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> i32;
+    fn cuMemsetD8Async(to: u64, value: u8, bytes: usize, stream: Handle) -> i32;
+    fn cuMemHostAlloc(address: *mut *mut u8, bytes: usize, flags: u32) -> i32;
+    fn cuMemFreeHost(address: *mut u8) -> i32;
+    fn cuMemAllocManaged(address: *mut u64, bytes: usize, flags: u32) -> i32;
+    fn cuPointerGetAttribute(value: *mut c_void, attribute: i32, address: u64) -> i32;
+    fn cuStreamCreate(stream: *mut Handle, flags: u32) -> i32;
+    fn cuStreamSynchronize(stream: Handle) -> i32;
+    fn cuStreamBeginCapture_v2(stream: Handle, mode: u32) -> i32;
+    fn cuStreamGetCaptureInfo_v2(
+        stream: Handle,
+        status: *mut i32,
+        id: *mut u64,
+        graph: *mut Handle,
+        nodes: *mut *const u64,
+        count: *mut usize,
+    ) -> i32;
+    fn cuStreamEndCapture(stream: Handle, graph: *mut Handle) -> i32;
+    fn cuGraphCreate(graph: *mut Handle, flags: u32) -> i32;
+    fn cuGraphDestroy(graph: Handle) -> i32;
+    fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> i32;
+    fn cuGraphGetEdges_v2(
+        graph: Handle,
+        from: *mut Handle,
+        to: *mut Handle,
+        data: *mut [u8; 8],
+        count: *mut usize,
+    ) -> i32;
+    fn cuGraphNodeGetDependencies_v2(
+        node: Handle,
+        nodes: *mut Handle,
+        data: *mut [u8; 8],
+        count: *mut usize,
+    ) -> i32;
+    fn cuGraphNodeGetType(node: Handle, kind: *mut i32) -> i32;
+    fn cuGraphKernelNodeGetParams_v2(node: Handle, parameters: *mut [u64; 9]) -> i32;
+    fn cuGraphMemcpyNodeGetParams(node: Handle, parameters: *mut [u64; 25]) -> i32;
+    fn cuGraphMemsetNodeGetParams(node: Handle, parameters: *mut [u64; 5]) -> i32;
+    fn cuGraphHostNodeGetParams(node: Handle, parameters: *mut [u64; 2]) -> i32;
+    fn cuGraphMemAllocNodeGetParams(node: Handle, parameters: *mut [u64; 15]) -> i32;
+    fn cuGraphBatchMemOpNodeGetParams(node: Handle, parameters: *mut [u64; 4]) -> i32;
+    fn cuModuleLoadData(module: *mut Handle, image: *const c_void) -> i32;
+    fn cuModuleUnload(module: Handle) -> i32;
+    fn cuModuleGetFunctionCount(count: *mut u32, module: Handle) -> i32;
+    fn cuModuleEnumerateFunctions(functions: *mut Handle, count: u32, module: Handle) -> i32;
+    fn cuModuleGetFunction(function: *mut Handle, module: Handle, name: *const c_char) -> i32;
+    fn cuModuleGetGlobal_v2(address: *mut u64, bytes: *mut usize, module: Handle, name: *const c_char)
+    -> i32;
+    fn cuFuncGetParamInfo(function: Handle, index: usize, offset: *mut usize, bytes: *mut usize) -> i32;
+    fn cuFuncGetName(name: *mut *const c_char, function: Handle) -> i32;
+    fn cuLaunchKernel(
+        function: Handle,
+        gx: u32,
+        gy: u32,
+        gz: u32,
+        bx: u32,
+        by: u32,
+        bz: u32,
+        shared: u32,
+        stream: Handle,
+        values: *const *const u8,
+        extra: *const c_void,
+    ) -> i32;
+    fn cuLinkCreate_v2(count: u32, options: *const u32, values: *mut c_void, link: *mut Handle) -> i32;
+    fn cuLinkComplete(link: Handle, image: *mut *const u8, bytes: *mut usize) -> i32;
+    fn cuLinkDestroy(link: Handle) -> i32;
+    fn cuArrayCreate_v2(array: *mut Handle, descriptor: *const [u64; 3]) -> i32;
+    fn cuMemcpyAtoH_v2(to: *mut c_void, from: Handle, offset: usize, bytes: usize) -> i32;
+    fn cuArrayDestroy(array: Handle) -> i32;
+    fn cuIpcGetMemHandle(handle: *mut [u8; 64], address: u64) -> i32;
+    fn cuMemPoolGetAttribute(pool: Handle, attribute: i32, value: *mut c_void) -> i32;
+    fn cuDeviceGetDefaultMemPool(pool: *mut Handle, device: i32) -> i32;
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        blocks: *mut i32,
+        function: Handle,
+        threads: i32,
+        shared: usize,
+    ) -> i32;
 }
 
 /// A module of which the library only reads the start: PTX.

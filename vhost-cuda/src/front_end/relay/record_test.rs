@@ -84,7 +84,9 @@ fn a_position_counts_until_the_front_end_says_another_one() {
     record.set_positions(&[None]);
     assert_eq!(position(&record), Some(9));
     let saved = record.save(&mut Leaving::default());
-    assert!(saved.queues.contains(&Message::request(Request::SET_VRING_BASE as u32, words(&[0, 9])).save(&mut Leaving::default())));
+    assert!(saved.queues.contains(
+        &Message::request(Request::SET_VRING_BASE as u32, words(&[0, 9])).save(&mut Leaving::default())
+    ));
     record.note(&message(Request::SET_VRING_BASE, words(&[0, 3]), 0)).unwrap();
     assert_eq!(position(&record), Some(3));
     record.set_positions(&[None; 40]);
@@ -96,9 +98,8 @@ fn a_position_counts_until_the_front_end_says_another_one() {
 fn a_stopped_queue_has_no_events_and_a_reset_device_no_features() {
     let mut messages = queue(0);
     messages.push(message(Request::GET_VRING_BASE, words(&[0, 0]), 0));
-    let requests = |record: &Record| -> Vec<u32> {
-        repeated(record).into_iter().map(|(request, ..)| request).collect()
-    };
+    let requests =
+        |record: &Record| -> Vec<u32> { repeated(record).into_iter().map(|(request, ..)| request).collect() };
     let stopped = noted(&messages);
     for gone in [Request::SET_VRING_KICK, Request::SET_VRING_CALL] {
         assert!(!requests(&stopped).contains(&(gone as u32)));

@@ -11,10 +11,10 @@ use super::{Outgoing, Phase, Session};
 use crate::hand_over::freeze;
 use crate::limits::budget::Charge;
 use crate::sessions::link::{
-    self, FromWorker, MOVED, MOVED_BEFORE, Moved, Suspend, TO_FORGET, TO_RESUME, TO_RESUME_REFUSED,
-    TO_SUSPEND, ToWorker, moved_of,
+    self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_RESUME,
+    TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, moved_of,
 };
-use crate::sessions::residence::{Begun, Move, MoveError};
+use crate::sessions::residence::{Begun, Extent, Move, MoveError};
 
 /// The time for a move beside the work that is waited for and the copies. A worker that needs longer is ended.
 const GRACE: Duration = Duration::from_secs(30);
@@ -22,23 +22,31 @@ const GRACE: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 256 << 20;
 
 impl Session {
-    /// Moves the session's device memory to host memory. `time` is the time for its work to end. `charge` is the host
-    /// memory that its contents may take, beside that of contents kept from its last suspension. With `hold`, calls of the program do not bring it back. Returns `None` if it is suspended
-    /// already.
+    /// Moves the session's device memory to host memory, or that part of it that is on the card still. `time` is the time for its work
+    /// to end. `charge` is the host memory that its contents may take, beside that of contents which are there already. With `hold`,
+    /// calls of the program do not bring it back. Returns `None` if it is suspended already.
     ///
-    /// Errors: see [`MoveError`]. The session goes on, except after [`MoveError::Stuck`].
-    pub fn suspend(&self, time: Duration, charge: Charge, hold: bool) -> Result<Option<Moved>, MoveError> {
+    /// Errors: see [`MoveError`]. The session goes on as before, except after [`MoveError::Stuck`].
+    pub fn suspend(
+        &self,
+        time: Duration,
+        charge: Charge,
+        hold: bool,
+        extent: Extent,
+    ) -> Result<Option<Moved>, MoveError> {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        let terms = MoveTerms { deadline_ms, flags: extent.flags(), ..MoveTerms::default() };
         let limit = time + time_of(self.device_memory());
-        self.carry_out(Move::Out { hold }, deadline_ms, limit, Some(charge))
+        self.carry_out(Move::Out { hold }, terms, limit, Some(charge))
     }
 
     /// Brings the session's memory back. Returns `None` if it is on the card already.
     ///
     /// Errors: see [`MoveError`]. The session stays suspended with all its contents.
-    pub fn resume(&self) -> Result<Option<Moved>, MoveError> {
+    pub fn resume(&self, extent: Extent) -> Result<Option<Moved>, MoveError> {
         let bytes = self.residence.moves().suspended_bytes;
-        self.carry_out(Move::Back, 0, time_of(bytes), None)
+        let terms = MoveTerms { flags: extent.flags(), ..MoveTerms::default() };
+        self.carry_out(Move::Back, terms, time_of(bytes), None)
     }
 
     /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
@@ -65,7 +73,7 @@ impl Session {
     fn carry_out(
         &self,
         to: Move,
-        deadline_ms: u32,
+        terms: MoveTerms,
         limit: Duration,
         charge: Option<Charge>,
     ) -> Result<Option<Moved>, MoveError> {
@@ -74,6 +82,7 @@ impl Session {
             Move::Back => (TO_RESUME, "resumed"),
         };
         let begun = Instant::now();
+        let away = self.residence.moves().suspended_bytes;
         // Until the move is recorded as under way.
         let permit = freeze::permit();
         let mut state = self.state.lock();
@@ -88,10 +97,9 @@ impl Session {
         let header = ToWorker { kind, id, ..ToWorker::default() };
         let allowed = charge.as_ref().map_or(0, |charge| charge.amount() as u64);
         let budget_bytes = allowed.saturating_add(self.residence.kept_bytes());
-        let request = Suspend { deadline_ms, flags: 0, budget_bytes };
-        let payload = if to == Move::Back { &[] } else { request.as_bytes() };
+        let terms = MoveTerms { budget_bytes, ..terms };
         // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None));
+        self.send(Outgoing::Frame(link::encode_request(&header, terms.as_bytes(), &[], &[]), id, None));
         drop(state);
         drop(permit);
         // A limit beyond the clock's range is none that anybody waits for.
@@ -99,9 +107,10 @@ impl Session {
         let result = self.residence.finish(deadline, charge);
         match &result {
             Ok(moved) => debug!(
-                "{}: {what}: {} bytes of device memory moved, {} stored, {} copied, {} stay, {:.3} s",
+                "{}: {what}{}: {} bytes of device memory moved, {} stored, {} copied, {} stay, {:.3} s",
                 self.describe(),
-                moved.moved_bytes,
+                if moved.outcome == MOVED_IN_PART { " in part" } else { "" },
+                moved.moved_bytes.abs_diff(away),
                 moved.stored_bytes,
                 moved.copied_bytes,
                 moved.resident_bytes,
@@ -124,7 +133,7 @@ impl Session {
     /// Takes a worker's reply if it answers the move under way. A malformed one is a failure.
     pub(super) fn moved(&self, header: &FromWorker, payload: &[u8]) -> bool {
         let answer = match moved_of(payload).filter(|_| header.status == REPLY_OK) {
-            Some(moved) if [MOVED, MOVED_BEFORE].contains(&moved.outcome) => Ok(moved),
+            Some(moved) if [MOVED, MOVED_BEFORE, MOVED_IN_PART].contains(&moved.outcome) => Ok(moved),
             Some(moved) => Err(MoveError::Failed { outcome: moved.outcome, cuda: moved.cuda }),
             None => Err(MoveError::Failed { outcome: u32::MAX, cuda: 0 }),
         };
@@ -161,9 +170,10 @@ mod tests {
         thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
         opened.recv().unwrap();
         let limit = Duration::from_millis(50);
-        assert_eq!(session.carry_out(Move::Out { hold: false }, 0, limit, None), Err(MoveError::Stuck));
+        let ask = || session.carry_out(Move::Out { hold: false }, MoveTerms::default(), limit, None);
+        assert_eq!(ask(), Err(MoveError::Stuck));
         assert_eq!(ended.recv_timeout(GRACE), Ok(End::Lost));
-        assert_eq!(session.carry_out(Move::Out { hold: false }, 0, limit, None), Err(MoveError::Ended));
+        assert_eq!(ask(), Err(MoveError::Ended));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
-use super::{Outbox, Phase, Place, Session, State, Tables, printable};
+use super::{Outbox, Phase, Place, Session, State, Tables, printable, profile};
 use crate::hand_over::files::{Inherited, Leaving};
 use crate::limits::budget::Charge;
 use crate::sessions::endings::Endings;
@@ -44,6 +44,8 @@ pub struct SavedSession {
     age: Duration,
     gpu_busy_ns: Option<u64>,
     named: Option<SavedPages>,
+    /// The request for a profile that its worker has not answered.
+    profile: Option<u64>,
 }
 
 impl Session {
@@ -51,7 +53,8 @@ impl Session {
     ///
     /// Errors: the reason for which the session cannot be handed over now.
     pub fn save(&self, files: &mut Leaving) -> Result<SavedSession, String> {
-        let busy = |why: &str| Err(format!("{} {why}", self.describe()));
+        let why = |why: &str| format!("{} {why}", self.describe());
+        let busy = |reason: &str| Err(why(reason));
         let state = self.state.lock();
         if state.phase != Phase::Open || self.is_leaving.load(Ordering::Acquire) {
             return busy("is ending");
@@ -69,6 +72,7 @@ impl Session {
             return busy("is being suspended or resumed");
         }
         Ok(SavedSession {
+            profile: self.profile.save().map_err(|reason| why(&reason))?,
             id: self.id,
             label: self.label,
             uid: self.uid,
@@ -133,6 +137,7 @@ impl Session {
             opened: now.checked_sub(saved.age).unwrap_or(now),
             gpu_busy_ns: Mutex::new(saved.gpu_busy_ns),
             residence: Residence::restore(&saved.residence, charge),
+            profile: profile::Asked::restore(saved.profile),
             place: saved.place,
             is_restored: true,
             is_leaving: AtomicBool::new(false),

@@ -12,9 +12,10 @@ use log::{Level, error, log};
 use super::Suspender;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::PATIENCE;
-use crate::sessions::link::{Moved, NO_DEVICE_MEMORY};
-use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::link::{MOVED, Moved, NO_DEVICE_MEMORY};
+use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::shares::room::Room;
 
 /// The time for which calls of a suspended session wait for room on the card, before they fail with error 2.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
@@ -80,7 +81,7 @@ impl Suspender {
     }
 
     /// Brings a session back. While the card has no room, waits for sessions that are ending, and suspends others, until
-    /// `deadline`.
+    /// `deadline`. If these find no host memory, it comes back in pieces, and they leave to where its contents were.
     ///
     /// Errors: see [`MoveError`].
     pub(super) fn bring_back(
@@ -90,25 +91,35 @@ impl Suspender {
     ) -> Result<Option<Moved>, MoveError> {
         let label = session.label();
         let mut pause = FIRST_PAUSE;
+        let mut turn = None;
         loop {
             let room = *self.room.lock();
-            let error = match session.resume() {
-                Ok(moved) => {
-                    if moved.is_some() {
-                        self.tried(label);
-                        if self.options.keep.is_zero() {
-                            session.forget();
-                        }
+            let extent = if turn.is_some() { Extent::Pieces } else { Extent::Whole };
+            let error = match session.resume(extent) {
+                Ok(None) => return Ok(None),
+                Ok(Some(moved)) if moved.outcome == MOVED => {
+                    self.tried(label);
+                    if self.options.keep.is_zero() {
+                        session.forget();
                     }
-                    return Ok(moved);
+                    return Ok(Some(moved));
                 }
+                Ok(Some(_)) => MoveError::Failed { outcome: NO_DEVICE_MEMORY, cuda: 0 },
                 Err(error) => error,
             };
             let goes_on = match error {
                 MoveError::Busy => session.residence().settled(deadline),
                 MoveError::Failed { outcome: NO_DEVICE_MEMORY, .. } => {
-                    let found = self.endings.settle(PATIENCE, false) || self.make_room(Some(label));
-                    found || self.wait_for_room(room, &mut pause, deadline)
+                    self.endings.settle(PATIENCE, false)
+                        || match self.find_room(Some(label)) {
+                            Room::Made => true,
+                            Room::NoHostMemory if turn.is_none() => {
+                                turn = self.take_turn(label);
+                                turn.is_some()
+                            }
+                            _ => false,
+                        }
+                        || self.wait_for_room(room, &mut pause, deadline)
                 }
                 _ => false,
             };
@@ -116,6 +127,15 @@ impl Suspender {
                 return Err(error);
             }
         }
+    }
+
+    /// Lets a session come back in pieces. `None` if another one does.
+    fn take_turn(&self, label: u64) -> Option<Turn<'_>> {
+        let mut in_pieces = self.in_pieces.lock();
+        in_pieces.is_none().then(|| {
+            *in_pieces = Some(label);
+            Turn(self)
+        })
     }
 
     /// Waits until there may be more room than at `before`, for at most `pause`, which grows. Returns false at
@@ -126,5 +146,14 @@ impl Suspender {
         let mut room = self.room.lock();
         while *room == before && !self.has_room.wait_until(&mut room, until).timed_out() {}
         Instant::now() < deadline
+    }
+}
+
+/// The turn of a session to come back in pieces.
+struct Turn<'a>(&'a Suspender);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.in_pieces.lock() = None;
     }
 }

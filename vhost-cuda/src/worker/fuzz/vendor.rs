@@ -48,6 +48,7 @@ extern "C" fn plain(_: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f64, _: f
     0
 }
 
+/// Defines a function of as many parameters as a library's can have.
 macro_rules! library_function {
     ($($name:ident)*) => {
         /// Stands for any function of a library. Functions with fewer parameters are called like this one, which does
@@ -182,7 +183,7 @@ pub fn run(data: &[u8]) {
         };
         // These are called to query the length of another call's memory, which no row here needs.
         let forwarded = rows.functions.iter().filter_map(|function| match &function.body {
-            Body::Forward(call) => Some(&call.parameters),
+            Body::Forward(call) => Some(call.parameters),
             Body::Custom | Body::Refuse(_) => None,
         });
         let asked = forwarded.flatten().filter_map(|parameter| match &parameter.kind {
@@ -191,7 +192,7 @@ pub fn run(data: &[u8]) {
                 ..
             })
             | Kind::Measured(Measure::Asked(Asked { function: asked, .. })) => {
-                Some(rows.functions[*asked].name.as_str())
+                Some(rows.functions[*asked].name)
             }
             _ => None,
         });
@@ -267,7 +268,7 @@ fn make(rows: &Library, kind: usize, choices: &mut Choices<'_>, contents: &mut [
     let given: Vec<u64> = given.map(|_| choices.number()).collect();
     descriptor.make(&given, contents);
     for index in 0..descriptor.parts.len() {
-        let part = descriptor.part(&rows.descriptors, index);
+        let part = descriptor.part(rows.descriptors, index);
         make(rows, descriptor.parts[index].kind, choices, &mut contents[part]);
     }
 }

@@ -19,6 +19,7 @@ pub type StreamFunction = unsafe extern "C" fn(CUstream, c_int, *mut c_void);
 pub(super) trait Plain: Copy {
     const ZERO: Self;
 }
+/// Implements [`Plain`].
 macro_rules! plain {
     ($($t:ty = $zero:expr),*) => { $(impl Plain for $t { const ZERO: Self = $zero; })* };
 }
@@ -52,6 +53,7 @@ pub(super) trait Argument {
     type C;
     fn pass(&mut self) -> Self::C;
 }
+/// Implements [`Argument`] for values that are passed as they are.
 macro_rules! by_value {
     ($([$($of:tt)*] $t:ty),* $(,)?) => { $(
         impl<$($of)*> Argument for $t {
@@ -102,6 +104,7 @@ impl<T, const N: usize> Argument for Elements<T, N> {
     }
 }
 
+/// Implements [`Argument`] for values that are converted.
 macro_rules! arguments {
     ($($(#[$doc:meta])* $name:ident: $c:ty = |$value:ident| $pass:expr;)*) => { $(
         impl Argument for $name {

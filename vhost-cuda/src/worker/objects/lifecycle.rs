@@ -42,6 +42,7 @@ pub trait Create: Copy {
     fn made(self, cx: &CallContext<'_>, reserved: Self::Reserved, raw: Self::Raw) -> CuResult<()>;
 }
 
+/// Implements [`Create`] for objects of tables.
 macro_rules! created {
     ($($name:ident: |$cx:ident, $raw:ident: $t:ty| $object:expr;)*) => { $(
         impl Create for $name {
@@ -101,6 +102,7 @@ pub trait Whole: Copy {
     fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>>;
 }
 
+/// Implements [`Whole`] for objects of tables.
 macro_rules! wholes {
     ($($name:ident),*) => { $(
         impl Whole for $name {
@@ -233,6 +235,7 @@ impl InTable for MemoryPoolId {
     }
 }
 
+/// Implements [`Destroy`] for objects of tables.
 macro_rules! destroyed {
     ($($name:ident),*) => { $(
         impl Destroy for $name {

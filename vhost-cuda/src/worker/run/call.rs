@@ -58,6 +58,14 @@ pub struct ThreadState {
     pub library_start: RefCell<Option<(CUstream, Option<Mark>)>>,
     /// Counts its calls, for the operator.
     pub counter: Counter,
+    /// The number of the guest thread.
+    pub number: u32,
+    /// [`crate::sessions::recording::LANE`] if the call came through a lane, or 0.
+    pub path: u32,
+    /// The time that the call is known to have waited before it began, in nanoseconds, while calls are recorded.
+    pub waited: u64,
+    /// The function of a library that the call has called, while calls are recorded.
+    pub function: Option<&'static str>,
     /// Its place at the session's gate.
     pub slot: Option<&'static Slot>,
 }

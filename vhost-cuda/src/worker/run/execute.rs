@@ -20,6 +20,7 @@ use super::outstanding::Runs;
 use super::signal;
 use crate::exchange::Shortage;
 use crate::sessions::link::Frame;
+use crate::sessions::recording::{CALL, LIBRARY_CALL, PAGES, POSTED, Record, SUSPENDED};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
@@ -42,10 +43,14 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || matches!(cx.bulk_out, BulkOut::Pages(_))
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
+    let recorded = recorded(&cx, 0);
     let outcome = session
         .trace
         .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     count(session, opcode);
+    if let Some(recorded) = recorded {
+        add_call(session, cx.thread, opcode, recorded, outcome);
+    }
     if let Some(since) = copying {
         cx.thread.copied = since.elapsed();
         session.copy_time.add(cx.thread.copied);
@@ -91,12 +96,64 @@ pub fn execute_posted(
     let opcode = Opcode::from_u32(header.opcode);
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
+    let recorded = recorded(&cx, POSTED);
     let outcome = session
         .trace
         .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
     count(session, opcode);
+    if let Some(recorded) = recorded {
+        add_call(session, cx.thread, opcode, recorded, outcome);
+    }
     trace!("thread {}: {} -> {outcome:?}, posted", header.thread, opcode.map_or("?", Opcode::name));
     outcome
+}
+
+/// A call that is being recorded.
+#[derive(Clone, Copy, Debug)]
+struct Recorded {
+    /// Its begin.
+    begin: u64,
+    /// Its bulk data in bytes.
+    bytes: u64,
+    /// [`Record::path`].
+    path: u32,
+}
+
+/// Adds the record of a call of `thread`.
+#[cold]
+fn add_call(
+    session: &SessionState,
+    thread: &mut ThreadState,
+    opcode: Option<Opcode>,
+    recorded: Recorded,
+    outcome: CuResult<()>,
+) {
+    let function = thread.function.take();
+    let name = function.map_or(0, |name| session.trace.number_of(name));
+    let (kind, name) = match opcode {
+        Some(Opcode::vendor_call) if name > 0 => (LIBRARY_CALL, name),
+        opcode => (CALL, opcode.map_or(0, |opcode| opcode as u32)),
+    };
+    let Recorded { begin, bytes, path } = recorded;
+    session.profile.add(Record {
+        kind,
+        row: thread.number,
+        begin,
+        bytes,
+        waited: std::mem::take(&mut thread.waited),
+        name,
+        result: outcome.err().map_or(0, |error| error.0.cast_unsigned()),
+        path,
+        ..Record::default()
+    });
+}
+
+/// Returns what the record of a call needs to know of its begin, if calls are recorded.
+fn recorded(cx: &CallContext<'_>, posted: u32) -> Option<Recorded> {
+    let begin = cx.session.profile.begin()?;
+    let pages = matches!(cx.bulk_in, BulkIn::Pages(_)) || matches!(cx.bulk_out, BulkOut::Pages(_));
+    let path = cx.thread.path | posted | if pages { PAGES } else { 0 };
+    Some(Recorded { begin, bytes: cx.bulk_in.bytes().saturating_add(cx.bulk_out.room()), path })
 }
 
 /// Counts a call that was made.
@@ -148,11 +205,15 @@ fn run(
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
 fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
-    if !gate::passes(opcode) {
+    if !opcode.facts().needs_memory() {
         return Ok(None);
     }
     let gate = &cx.session.gate;
-    gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot())).map(Some)
+    let pass = gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot()))?;
+    if pass.waited_since > 0 {
+        cx.session.profile.add_wait(cx.thread.number, SUSPENDED, pass.waited_since);
+    }
+    Ok(Some(pass))
 }
 
 /// The maximum number of times that a call is repeated because the daemon has made room for it.
@@ -235,6 +296,7 @@ fn open<'a>(
         _ => return None,
     };
     let context = ContextId(header.context);
+    thread.number = header.thread;
     Some((
         header,
         args,

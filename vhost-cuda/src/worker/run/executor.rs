@@ -19,8 +19,10 @@ use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
-use crate::sessions::link::{self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_UNPIN};
+use crate::sessions::link::{self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_PROFILE, TO_UNPIN};
+use crate::sessions::recording::STOP;
 use crate::timers;
+use crate::worker::profile::requests as profile;
 use crate::worker::state::SessionState;
 
 /// The executors of a session.
@@ -30,6 +32,8 @@ pub struct Executors {
     replies: Arc<Replies>,
     threads: HashMap<u32, Executor>,
     control: Option<Executor>,
+    /// Exists while a profile is recorded.
+    profile: Option<Executor>,
 }
 
 /// One executor, from outside.
@@ -92,7 +96,7 @@ impl Replies {
 impl Executors {
     /// Starts without threads.
     pub fn new(session: &'static SessionState, replies: Arc<Replies>) -> Self {
-        Self { session, replies, threads: HashMap::new(), control: None }
+        Self { session, replies, threads: HashMap::new(), control: None, profile: None }
     }
 
     /// Gives a request to its thread. Every request is answered.
@@ -108,6 +112,18 @@ impl Executors {
             // A copy may wait for long: it must not delay requests of others.
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
+        }
+        if frame.header.kind == TO_PROFILE {
+            let ends = link::profile_request(&frame.payload) == Some(STOP);
+            if self.profile.is_none() {
+                self.profile = Some(self.start("profile", profile::execute)?);
+            }
+            let sent = send(self.profile.as_ref(), Message::Frame(frame, Instant::now()));
+            if ends {
+                // Without its sender the thread ends, after this request.
+                self.profile = None;
+            }
+            return sent;
         }
         if frame.header.kind != TO_CALL {
             if self.control.is_none() {
@@ -207,7 +223,9 @@ fn serve(
             None => return,
             Some(Message::Wake) => {}
             Some(Message::Frame(mut frame, came)) => {
-                thread.counter.count_queued(came.elapsed());
+                let waited = came.elapsed();
+                thread.counter.count_queued(waited);
+                (thread.path, thread.waited) = (0, waited.as_nanos() as u64);
                 let reply = work(session, thread, &mut frame);
                 if let Some(new) = thread.new_lane.take() {
                     channels.waits.progress(Position::default(), channels.replies);

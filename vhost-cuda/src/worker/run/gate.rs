@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gate that calls pass which need the device's memory. It is closed while that memory moves, and while the session is
-//! suspended ([`crate::worker::suspend`]).
+//! The gate that calls pass which need the device's memory ([`Facts::needs_memory`]). It is closed while that memory moves, and while
+//! the session is suspended ([`crate::worker::suspend`]).
 //!
 //! Each executor has a [`Slot`], which only it writes while it passes: an open gate costs a call one locked instruction on a cache
 //! line of its own. The thread that closes the gate first sets the flag that all executors read, and then waits until no slot
 //! is inside. Both sides write before they read (sequentially consistent), so one of them sees the other.
+//!
+//! [`Facts::needs_memory`]: virtio_cuda_protocol::cuda::table::Facts::needs_memory
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,71 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use virtio_cuda_protocol::cuda::Opcode;
 
+use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// The time between two looks at the slots by the thread that closes the gate.
 const LOOK: Duration = Duration::from_micros(50);
-
-/// Returns whether a call needs the device's memory, or starts work that may need it. All other calls are made while the session is
-/// suspended: the driver answers them, or the worker's tables, and those that wait for work find that it has ended. Calls that
-/// may wait for other calls of the program must be among them.
-pub const fn passes(opcode: Opcode) -> bool {
-    use Opcode::*;
-    !matches!(
-        opcode,
-        session_hello
-            | session_output
-            | session_thread_exit
-            | session_lane
-            | session_wait
-            | session_order
-            | session_statistics
-            | session_next_callback
-            | trace_start
-            | trace_stop
-            | trace_clock
-            | trace_read
-            | trace_name
-            | device_snapshot
-            | cuDeviceCanAccessPeer
-            | cuDeviceGetP2PAttribute
-            | device_atomics
-            | cuMemGetInfo_v2
-            | cuMemGetAddressRange_v2
-            | cuPointerGetAttributes
-            | cuMemGetAllocationGranularity
-            | cuDevicePrimaryCtxGetState
-            | cuCtxGetLimit
-            | cuCtxGetCacheConfig
-            | cuCtxGetStreamPriorityRange
-            | cuCtxGetFlags
-            | cuCtxGetApiVersion
-            | cuCtxSynchronize
-            | cuStreamSynchronize
-            | cuStreamQuery
-            | cuStreamGetFlags
-            | cuStreamGetPriority
-            | cuStreamGetId
-            | cuStreamIsCapturing
-            | cuEventQuery
-            | cuEventSynchronize
-            | cuEventElapsedTime_v2
-            | cuFuncGetAttribute
-            | cuKernelGetAttribute
-            | cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
-            | cuOccupancyAvailableDynamicSMemPerBlock
-            | nvml_driver_version
-            | nvml_memory
-            | nvml_utilization
-            | nvml_sensors
-            | nvml_card
-            | nvml_field
-            | nvml_value
-            | nvml_get
-    )
-}
 
 /// A thread's place at the gate, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -89,6 +32,8 @@ pub struct Slot {
 #[derive(Debug)]
 pub struct Pass {
     slot: &'static Slot,
+    /// The time since which it has waited, in nanoseconds of [`now`]; 0 if the gate was open.
+    pub waited_since: u64,
 }
 
 impl Drop for Pass {
@@ -163,13 +108,17 @@ impl Gate {
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session is suspended and the daemon does not resume it.
     pub fn enter(&self, slot: &'static Slot) -> CuResult<Pass> {
+        let mut waited_since = 0;
         loop {
             slot.inside.store(true, Ordering::SeqCst);
-            let pass = Pass { slot };
+            let pass = Pass { slot, waited_since };
             if !self.closed.load(Ordering::SeqCst) {
                 return Ok(pass);
             }
             drop(pass);
+            if waited_since == 0 {
+                waited_since = now();
+            }
             self.wait()?;
         }
     }
@@ -328,17 +277,5 @@ mod tests {
             }
             over.store(true, Ordering::Relaxed);
         });
-    }
-
-    #[test]
-    fn calls_that_end_the_waits_of_others_do_not_wait_themselves() {
-        for opcode in [Opcode::session_next_callback, Opcode::session_order, Opcode::cuStreamSynchronize] {
-            assert!(!passes(opcode), "{opcode:?}");
-        }
-        for opcode in
-            [Opcode::cuLaunchKernel, Opcode::cuMemFree_v2, Opcode::vendor_call, Opcode::cuGraphLaunch]
-        {
-            assert!(passes(opcode), "{opcode:?}");
-        }
     }
 }

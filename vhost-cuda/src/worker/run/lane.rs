@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The executor's end of a lane: records are executed as they come; when none comes for a while it sleeps.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use super::executor::{Channels, Message, Replies};
 use super::new_lane::NewLane;
 use super::order::Place;
 use crate::sessions::link::{Frame, ToWorker};
+use crate::sessions::recording::LANE;
+use crate::shares::page::now;
 use crate::worker::gpu::CudaError;
 use crate::worker::state::SessionState;
 
@@ -53,6 +56,9 @@ pub struct Lane {
     watch: Duration,
     shortest_nap: Duration,
     place: Place,
+    /// While calls are recorded: positions in the lane, and the times at which they were first seen, in nanoseconds of
+    /// [`now`]. The space of the lane bounds their number.
+    seen: VecDeque<(u64, u64)>,
     /// True while the lane says that an error has not been reported.
     says_deferred: bool,
 }
@@ -65,7 +71,16 @@ impl Lane {
             false => (WATCH, MIN_NAP),
         };
         let NewLane { consumer, place, .. } = new;
-        Self { consumer, contents: Vec::new(), replied: 0, watch, shortest_nap, place, says_deferred: false }
+        Self {
+            consumer,
+            contents: Vec::new(),
+            replied: 0,
+            watch,
+            shortest_nap,
+            place,
+            seen: VecDeque::new(),
+            says_deferred: false,
+        }
     }
 
     /// Executes records until there is a message for the executor. Returns `None` if there will be no more.
@@ -86,6 +101,10 @@ impl Lane {
                 Ok(Some(record)) => {
                     awake.get_or_insert_with(Awake::begin);
                     thread.at_once = nap_at.is_none();
+                    thread.path = LANE;
+                    if session.profile.is_on() {
+                        thread.waited = self.waited();
+                    }
                     self.execute(session, thread, record);
                     self.place.set(self.consumer.consumed());
                     // Has the fence that the place needs as well.
@@ -125,6 +144,9 @@ impl Lane {
                 continue;
             }
             (watching, awake) = (None, None);
+            if !session.profile.is_on() {
+                self.seen = VecDeque::new();
+            }
             match self.nap(inbox) {
                 Err(RecvTimeoutError::Timeout) if self.consumer.has_more() => continue,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -149,6 +171,22 @@ impl Lane {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Returns the time for which the record that was just taken out is known to have waited: since the executor, between two
+    /// records, first saw it in the lane.
+    #[cold]
+    fn waited(&mut self) -> u64 {
+        let now = now();
+        let end = self.consumer.taken();
+        // What a recording before this one has left is older than any record.
+        while self.seen.pop_front_if(|(position, _)| *position < end).is_some() {}
+        let waited = self.seen.front().map_or(0, |(_, since)| now.saturating_sub(*since));
+        let published = self.consumer.published();
+        if self.seen.back().is_none_or(|(position, _)| published > *position) {
+            self.seen.push_back((published, now));
+        }
+        waited
     }
 
     fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {

@@ -48,6 +48,7 @@ pub trait Named: Copy {
     fn number(self) -> u64;
 }
 
+/// Implements values that are the same on the wire and for the driver.
 macro_rules! scalars {
     ($($t:ty),*) => { $(
         impl Resolve<'_, $t> for $t {
@@ -64,28 +65,31 @@ macro_rules! scalars {
 }
 scalars!(bool, u8, u16, u32, i32, u64, f32, [f32; 4]);
 
-macro_rules! converted {
-    ($($from:ty => $to:ty),*) => { $(
-        impl Resolve<'_, $to> for $from {
-            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$to> {
-                self.try_into().map_err(|_| CudaError::INVALID_VALUE)
-            }
-        }
-    )* };
+impl Resolve<'_, usize> for u64 {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<usize> {
+        self.try_into().map_err(|_| CudaError::INVALID_VALUE)
+    }
 }
-converted!(u64 => usize, u32 => i32);
 
-macro_rules! by_pointer {
-    ($($pointer:ident<$t:ty>),*) => { $(
-        impl Resolve<'_, $pointer<$t>> for $t {
-            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$pointer<$t>> {
-                Ok($pointer(self))
-            }
-        }
-    )* };
+impl Resolve<'_, i32> for u32 {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<i32> {
+        self.try_into().map_err(|_| CudaError::INVALID_VALUE)
+    }
 }
-by_pointer!(Mut<u64>, Mut<[f32; 4]>);
 
+impl Resolve<'_, Mut<u64>> for u64 {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Mut<u64>> {
+        Ok(Mut(self))
+    }
+}
+
+impl Resolve<'_, Mut<[f32; 4]>> for [f32; 4] {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Mut<[f32; 4]>> {
+        Ok(Mut(self))
+    }
+}
+
+/// Implements names of objects: the driver's handle, and the table.
 macro_rules! named {
     ($($name:ident($raw:ty) in $table:ident;)*) => { $(
         impl Named for $name {
@@ -113,6 +117,7 @@ named! {
     MemoryPoolId(CUmemoryPool) in pools;
 }
 
+/// Implements names whose object stays until the call has ended.
 macro_rules! looked_up {
     ($($name:ident),*) => { $(
         impl Resolve<'_, <$name as Named>::Raw> for $name {

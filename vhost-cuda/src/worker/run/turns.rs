@@ -21,6 +21,7 @@ use super::call::CallContext;
 use super::flights::{Flight, Flights, MAX_FLIGHTS};
 use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
 use super::resolve::Resolve;
+use crate::sessions::recording::TURN;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::timers;
 use crate::worker::gpu::{CUstream, CuResult, Driver, with_capture_relaxed};
@@ -130,7 +131,7 @@ impl Turns {
         let events = self.marks.of(&cx.home_of()?.object);
         self.watch(cx.session);
         let Place::Stream(stream) = place else {
-            self.wait(slot, gpu, None);
+            self.wait_recorded(cx, slot, gpu, None);
             return Some(Turn { turns: self, gpu, stream: None, events, start: None, since: now() });
         };
         let stream: CUstream = stream.resolve(cx).ok()?;
@@ -145,7 +146,7 @@ impl Turns {
             let flight = Flight { start: None, end: Arc::new(end), since: now(), is_fence: true };
             self.add(gpu, key(stream), flight);
         }
-        self.wait(slot, gpu, Some(key(stream)));
+        self.wait_recorded(cx, slot, gpu, Some(key(stream)));
         let is_idle = with_capture_relaxed(cx.gpu(), || self.lock().gpus[gpu].is_idle(cx.gpu(), key(stream)));
         let start = is_idle.then(|| events.record(cx.gpu(), stream)).flatten().map(Arc::new);
         Some(Turn { turns: self, gpu, stream: Some(stream), events, start, since: now() })
@@ -164,6 +165,14 @@ impl Turns {
             slot.announced.store(1, Ordering::Relaxed);
             self.page.note();
             self.ring();
+        }
+    }
+
+    fn wait_recorded(&self, cx: &CallContext<'_>, slot: &Slot, gpu: usize, stream: Option<Stream>) {
+        let begun = cx.session.profile.begin();
+        self.wait(slot, gpu, stream);
+        if let Some(begun) = begun {
+            cx.session.profile.add_wait(cx.thread.number, TURN, begun);
         }
     }
 

@@ -5,6 +5,9 @@
 //! all memory that may move to the [`Store`], and only then gives memory back. Addresses stay reserved; contexts, streams, modules
 //! and all other objects stay as they are. A resumption does the reverse. Until its last step has succeeded the store keeps all
 //! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents.
+//!
+//! Two sessions that fill the card and the host's memory together change places in pieces ([`IN_PIECES`]). A session is suspended in
+//! part meanwhile: each part of its memory is either on the card or in the store.
 
 mod digests;
 mod idle;
@@ -15,6 +18,7 @@ mod store;
 pub(super) mod suspended;
 mod transfer;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -35,9 +39,10 @@ use super::run::executor::Replies;
 use super::run::marks::may_look_while_others_capture;
 use super::state::SessionState;
 use crate::sessions::link::{
-    CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
-    NOT_IDLE, NOTHING_MOVABLE, Suspend, TO_RESUME, TO_SUSPEND, suspend_of,
+    CONTENTS_DIFFER, DRIVER_FAILED, Frame, IN_PIECES, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
+    NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
 };
+use crate::sessions::recording::{BACK, OUT};
 
 /// The time for which the gate is closed at first while the session has work, and for which it is open then.
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);
@@ -48,13 +53,10 @@ const MAX_DEADLINE: Duration = Duration::from_secs(3600);
 /// Executes a request of the daemon to suspend or resume the session, on a thread of its own. It is always answered.
 pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>) {
     let id = frame.header.id;
-    let terms = match frame.header.kind {
-        TO_SUSPEND => suspend_of(&frame.payload).map(Some),
-        TO_RESUME => frame.payload.is_empty().then_some(None),
-        _ => None,
-    };
+    let is_known = [TO_SUSPEND, TO_RESUME].contains(&frame.header.kind);
+    let (leaves, terms) = (frame.header.kind == TO_SUSPEND, move_terms_of(&frame.payload));
     let is_moving = &session.suspension.is_moving;
-    let Some(terms) = terms.filter(|_| !is_moving.swap(true, Ordering::Acquire)) else {
+    let Some(terms) = terms.filter(|_| is_known && !is_moving.swap(true, Ordering::Acquire)) else {
         return replies.send(id, &(REPLY_INVALID, Vec::new()));
     };
     let answers = replies.clone();
@@ -62,7 +64,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
         is_moving.store(false, Ordering::Release);
         answers.send(id, &(REPLY_OK, moved.as_bytes().to_vec()));
     };
-    let run = move || execute(session, terms, answer);
+    let run = move || execute(session, leaves, terms, answer);
     if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
         debug!("no thread to suspend or resume the session: {error}");
         is_moving.store(false, Ordering::Release);
@@ -71,22 +73,28 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
     }
 }
 
-/// Suspends with `terms`, or resumes without, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the
-/// daemon may send the next request then.
-fn execute(session: &'static SessionState, terms: Option<Suspend>, answer: impl FnOnce(Moved)) {
+/// Suspends or resumes, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the daemon may send the next
+/// request then.
+fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answer: impl FnOnce(Moved)) {
     may_look_while_others_capture(&session.gpu);
     let begun = Instant::now();
+    let recorded = session.profile.begin();
     // Dropped last: this thread may be the last user of a context.
     let mut contexts = Vec::new();
     // Locked until the gate stands as the state says, so that the next move finds it so.
     let mut suspended = session.suspension.suspended.lock();
-    let moved = match terms {
-        Some(terms) => suspend(session, terms, begun, &mut suspended, &mut contexts),
-        None => resume(session, &mut suspended, &mut contexts),
+    let away = suspended.as_ref().map_or(0, |suspended| suspended.moved_bytes);
+    let moved = if leaves {
+        suspend(session, terms, begun, &mut suspended, &mut contexts)
+    } else {
+        resume(session, terms, &mut suspended, &mut contexts)
     };
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
     debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
+    if let Some(begun) = recorded.filter(|_| [MOVED, MOVED_IN_PART].contains(&moved.outcome)) {
+        session.profile.add_move(if leaves { OUT } else { BACK }, begun, moved.moved_bytes.abs_diff(away));
+    }
     answer(moved);
     match *suspended {
         Some(_) => session.gate.suspend(),
@@ -97,28 +105,27 @@ fn execute(session: &'static SessionState, terms: Option<Suspend>, answer: impl 
 
 fn suspend(
     session: &'static SessionState,
-    terms: Suspend,
+    terms: MoveTerms,
     begun: Instant,
     suspended: &mut Option<Suspended>,
     contexts: &mut Vec<Context>,
 ) -> Moved {
-    if let Some(suspended) = suspended {
-        return report(session, MOVED_BEFORE, suspended);
-    }
     let deadline = begun + Duration::from_millis(terms.deadline_ms.into()).min(MAX_DEADLINE);
-    match settle(session, deadline, contexts) {
-        Ok(true) => {}
-        Ok(false) => return failed(NOT_IDLE),
-        Err(error) => {
-            // All failures but the one above end what was kept: the daemon counts on it.
-            session.suspension.forget();
-            return unmoved(Unmoved::Driver(error));
+    if suspended.is_some() {
+        // The gate is closed, and there has been no work since.
+        *contexts = session.contexts.all();
+    } else {
+        match settle(session, deadline, contexts) {
+            Ok(true) => {}
+            Ok(false) => return failed(NOT_IDLE),
+            Err(error) => {
+                // All failures but the one above end what was kept: the daemon counts on it.
+                session.suspension.forget();
+                return unmoved(Unmoved::Driver(error));
+            }
         }
     }
-    match give_back(session, terms.budget_bytes, contexts) {
-        Ok(made) => report(session, MOVED, suspended.insert(made)),
-        Err(reason) => unmoved(reason),
-    }
+    give_back(session, terms, contexts, suspended).unwrap_or_else(unmoved)
 }
 
 /// Closes the gate, and waits until the device has done the session's work. Returns false if there is no such moment until
@@ -149,61 +156,100 @@ fn settle(session: &SessionState, deadline: Instant, contexts: &mut Vec<Context>
     }
 }
 
-/// Moves all memory that may move. The gate is closed, and there is no work.
+/// Moves memory that may move and is on the device. The gate is closed, and there is no work.
 ///
 /// Errors: the reason; the session is as before.
-fn give_back(session: &SessionState, budget: u64, contexts: &[Context]) -> Result<Suspended, Unmoved> {
+fn give_back(
+    session: &SessionState,
+    terms: MoveTerms,
+    contexts: &[Context],
+    suspended: &mut Option<Suspended>,
+) -> Result<Moved, Unmoved> {
     let gpu = &session.gpu;
-    let kept = session.suspension.kept.lock().take().unwrap_or_default();
+    let kept = session.suspension.kept.lock().take();
     let carriers = carriers(session, contexts)?.ok_or(Unmoved::Nothing)?;
-    session.placed.end_freed(gpu);
+    let is_first = suspended.is_none();
+    if is_first {
+        session.placed.end_freed(gpu);
+    }
     let reservations = session.reservations();
     let mut placed = session.placed.lock();
-    let mut created = reservations.movable(carriers.device);
-    let mut all: Vec<&mut Part> = placed.movable().chain(created.iter_mut().map(|(_, part)| part)).collect();
+    let mut now = suspended.take().unwrap_or_else(|| {
+        let created = reservations.movable(carriers.device);
+        Suspended { store: kept.unwrap_or_default(), created, moved_bytes: 0, copied_bytes: 0 }
+    });
+    let all: Vec<&mut Part> = placed.movable().chain(now.created.iter_mut().map(|(_, part)| part)).collect();
+    let addresses: BTreeSet<u64> = all.iter().map(|part| part.address()).collect();
+    // Memory that was freed meanwhile.
+    now.store.retain(|address| addresses.contains(&address));
+    let here: Vec<_> = all.into_iter().filter(|part| !part.stored).collect();
+    if here.is_empty() && !is_first {
+        let moved = report(session, MOVED_BEFORE, placed.movable(), &mut now);
+        *suspended = Some(now);
+        return Ok(moved);
+    }
+    let in_pieces = terms.flags & IN_PIECES != 0;
     // SAFETY: the gate is closed and the device has done all work, so nothing uses the session's memory.
-    let (store, copied_bytes) = unsafe { steps::give_back(gpu, &carriers, &mut all, budget, kept) }?;
-    let moved_bytes = all.iter().filter(|part| !part.exists()).map(|part| part.bytes).sum();
-    Ok(Suspended { store, created, moved_bytes, copied_bytes })
+    let copied =
+        unsafe { steps::give_back(gpu, &carriers, here, terms.budget_bytes, in_pieces, &mut now.store) };
+    let outcome = copied.map(|copied_bytes| {
+        now.copied_bytes = copied_bytes;
+        report(session, MOVED, placed.movable(), &mut now)
+    });
+    if outcome.is_ok() || !is_first {
+        *suspended = Some(now);
+    }
+    outcome
 }
 
 fn resume(
     session: &'static SessionState,
+    terms: MoveTerms,
     suspended: &mut Option<Suspended>,
     contexts: &mut Vec<Context>,
 ) -> Moved {
     let Some(now) = suspended else { return failed(MOVED_BEFORE) };
     session.gate.resume();
     *contexts = session.contexts.all();
-    match bring_back(session, now, contexts) {
-        Ok(()) => {
-            let moved = report(session, MOVED, now);
+    match bring_back(session, terms.flags & IN_PIECES != 0, now, contexts) {
+        Ok(moved) if moved.outcome == MOVED => {
             // The next suspension copies only what has changed.
             *session.suspension.kept.lock() = suspended.take().map(|now| now.store);
             moved
         }
+        Ok(moved) => moved,
         Err(error) => unmoved(error),
     }
 }
 
-/// Brings all memory back. The gate is closed.
-fn bring_back(session: &SessionState, now: &mut Suspended, contexts: &[Context]) -> Result<(), Unmoved> {
+/// Brings memory back. The gate is closed.
+fn bring_back(
+    session: &SessionState,
+    in_pieces: bool,
+    now: &mut Suspended,
+    contexts: &[Context],
+) -> Result<Moved, Unmoved> {
     let gpu = &session.gpu;
     let carriers = carriers(session, contexts)?.ok_or(Unmoved::Driver(CudaError::INVALID_CONTEXT))?;
     let mut reservations = session.reservations();
     let mut placed = session.placed.lock();
     let created = now.created.iter_mut().map(|(_, part)| part);
-    let stored = placed.movable().filter(|part| part.stored);
-    let mut all: Vec<&mut Part> = stored.chain(created).collect();
+    let mut all: Vec<&mut Part> = placed.movable().chain(created).filter(|part| part.stored).collect();
     // SAFETY: the gate is closed, so nothing uses the session's memory.
-    unsafe { steps::bring_back(gpu, &carriers, &mut all, &now.store) }?;
-    for (name, part) in &mut now.created {
+    let is_all = unsafe {
+        if in_pieces {
+            steps::bring_back_pieces(gpu, &carriers, all, &mut now.store)
+        } else {
+            steps::bring_back(gpu, &carriers, &mut all, &now.store).map(|()| true)
+        }
+    }?;
+    for (name, part) in now.created.iter_mut().filter(|(_, part)| !part.stored) {
         let Some(handle) = part.handle() else { continue };
         if !reservations.moved(*name, handle) {
             let _ = part.release_handle(gpu);
         }
     }
-    Ok(())
+    Ok(report(session, if is_all { MOVED } else { MOVED_IN_PART }, placed.movable(), now))
 }
 
 /// Returns the context through which contents are copied, and makes it current: any one of the first device that is not a part of
@@ -238,12 +284,33 @@ fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> CuResult<Opt
     Ok(Some(InContext { gpu, context, device, function, key }))
 }
 
-fn report(session: &SessionState, outcome: u32, suspended: &Suspended) -> Moved {
-    let moved_bytes = suspended.moved_bytes;
+/// Returns the figures after a move. `placed` is all memory of `cuMemAlloc` that may move.
+fn report<'a>(
+    session: &SessionState,
+    outcome: u32,
+    placed: impl Iterator<Item = &'a mut Part>,
+    suspended: &mut Suspended,
+) -> Moved {
+    let (mut moved_bytes, mut movable_bytes) = (0, 0);
+    let mut count = |part: &Part| {
+        moved_bytes += if part.exists() { 0 } else { part.bytes };
+        movable_bytes += if part.stored { 0 } else { part.bytes };
+    };
+    placed.for_each(|part| count(part));
+    suspended.created.iter().for_each(|(_, part)| count(part));
+    suspended.moved_bytes = moved_bytes;
     let resident_bytes = session.allocations().quota.used().saturating_sub(moved_bytes);
     let stored_bytes = suspended.store.stored_bytes();
     let copied_bytes = suspended.copied_bytes;
-    Moved { outcome, moved_bytes, stored_bytes, copied_bytes, resident_bytes, ..Moved::default() }
+    Moved {
+        outcome,
+        moved_bytes,
+        stored_bytes,
+        copied_bytes,
+        resident_bytes,
+        movable_bytes,
+        ..Moved::default()
+    }
 }
 
 fn failed(outcome: u32) -> Moved {

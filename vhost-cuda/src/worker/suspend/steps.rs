@@ -28,11 +28,30 @@ impl From<CudaError> for Unmoved {
     }
 }
 
-/// Copies the contents of all parts to the store, and gives their memory back. Contents that `store` has already, from an earlier
-/// suspension, are not copied. Returns the store, and the number of bytes that were copied. If the driver fails to give some
-/// memory back, the others come back; if these do not, all are in the store, and that counts as success.
+/// Returns which parts move, by the host memory that each one's contents need: all if `room` suffices; else, in pieces, those that fit
+/// one after another. `None`: nothing moves.
+fn chosen(needs: &[u64], room: u64, in_pieces: bool) -> Option<Vec<bool>> {
+    if needs.iter().fold(0_u64, |sum, need| sum.saturating_add(*need)) <= room {
+        return Some(vec![true; needs.len()]);
+    }
+    let mut left = room;
+    let fits = |need: &u64| match left.checked_sub(*need) {
+        Some(rest) if in_pieces => {
+            left = rest;
+            true
+        }
+        _ => false,
+    };
+    let chosen: Vec<bool> = needs.iter().map(fits).collect();
+    chosen.contains(&true).then_some(chosen)
+}
+
+/// Copies the contents of parts that are on the device to the store, and gives their memory back. Contents that `store` has already, from
+/// an earlier suspension, are not copied. `budget` is the host memory in bytes that the whole store may take; with `in_pieces` only
+/// the parts move for which that suffices. Returns the number of bytes that were copied. If the driver fails to give some memory
+/// back, the others come back; if these do not, all are in the store, and that counts as success.
 ///
-/// Errors: the reason; all parts are as before. The store has ended.
+/// Errors: the reason; all parts are as before, and the store has nothing of them.
 ///
 /// # Safety
 ///
@@ -40,22 +59,64 @@ impl From<CudaError> for Unmoved {
 pub unsafe fn give_back(
     memory: &impl Memory,
     carriers: &impl Carriers,
-    parts: &mut [&mut Part],
+    mut parts: Vec<&mut Part>,
     budget: u64,
-    mut store: Store,
-) -> Result<(Store, u64), Unmoved> {
+    in_pieces: bool,
+    store: &mut Store,
+) -> Result<u64, Unmoved> {
+    let addresses: Vec<u64> = parts.iter().map(|part| part.address()).collect();
+    // SAFETY: the caller's promises.
+    let outcome = unsafe { try_to_give_back(memory, carriers, &mut parts, budget, in_pieces, store) };
+    if outcome.is_err() {
+        addresses.iter().for_each(|address| store.remove(*address));
+    }
+    outcome
+}
+
+unsafe fn try_to_give_back(
+    memory: &impl Memory,
+    carriers: &impl Carriers,
+    parts: &mut Vec<&mut Part>,
+    budget: u64,
+    in_pieces: bool,
+    store: &mut Store,
+) -> Result<u64, Unmoved> {
     if parts.is_empty() {
         return Err(Unmoved::Nothing);
     }
-    let places: Vec<_> = parts.iter().map(|part| (part.address(), part.bytes)).collect();
-    let chunks = |&(address, bytes): &(u64, u64)| (address..address + bytes).step_by(CHUNK_BYTES as usize);
-    let addresses: Vec<u64> = places.iter().flat_map(chunks).collect();
+    let chunks =
+        |part: &&mut Part| (part.address()..part.address() + part.bytes).step_by(CHUNK_BYTES as usize);
+    let addresses: Vec<u64> = parts.iter().flat_map(chunks).collect();
     // SAFETY: the caller promises the session's memory without work.
-    let digests = unsafe { digests_of(carriers, &addresses) }?;
-    let pieces = store.prepare(&places, &digests, carriers.zeros()).map_err(|_| Unmoved::HostMemory)?;
-    if store.stored_bytes() > budget {
-        return Err(Unmoved::HostMemory);
-    }
+    let mut digests = unsafe { digests_of(carriers, &addresses) }?.into_iter();
+    let digests: Vec<Vec<Digest>> = parts
+        .iter()
+        .map(|part| digests.by_ref().take((part.bytes / CHUNK_BYTES) as usize).collect())
+        .collect();
+    let zeros = carriers.zeros();
+    let need = |digests: &Vec<Digest>| {
+        digests.iter().filter(|digest| **digest != zeros).count() as u64 * CHUNK_BYTES
+    };
+    let needs: Vec<u64> = digests.iter().map(need).collect();
+    let of_others =
+        store.stored_bytes() - parts.iter().map(|part| store.stored_bytes_of(part.address())).sum::<u64>();
+    let chosen = chosen(&needs, budget.saturating_sub(of_others), in_pieces).ok_or(Unmoved::HostMemory)?;
+    let mut goes = chosen.iter();
+    parts.retain(|part| {
+        let goes = goes.next() == Some(&true);
+        if !goes {
+            store.remove(part.address());
+        }
+        goes
+    });
+    let places: Vec<_> = parts.iter().map(|part| (part.address(), part.bytes)).collect();
+    let digests: Vec<Digest> = digests
+        .into_iter()
+        .zip(&chosen)
+        .filter(|(_, goes)| **goes)
+        .flat_map(|(digests, _)| digests)
+        .collect();
+    let pieces = store.prepare(&places, &digests, zeros).map_err(|_| Unmoved::HostMemory)?;
     // SAFETY: the caller promises the session's memory without work; the store's chunks have rooms of their own.
     unsafe { fetch_all(carriers, &pieces) }?;
     parts.iter_mut().for_each(|part| part.stored = true);
@@ -69,11 +130,60 @@ pub unsafe fn give_back(
     }
     if let Err(error) = outcome
         // SAFETY: the caller promises that no work uses any part.
-        && unsafe { bring_back(memory, carriers, parts, &store) }.is_ok()
+        && unsafe { bring_back(memory, carriers, parts, store) }.is_ok()
     {
         return Err(Unmoved::Driver(error));
     }
-    Ok((store, pieces.len() as u64 * CHUNK_BYTES))
+    Ok(pieces.len() as u64 * CHUNK_BYTES)
+}
+
+/// Brings back as many of the parts in the store as the device has room for. Their contents leave the store. Returns whether
+/// these are all.
+///
+/// Errors: the reason, if there is no room for any; otherwise as for [`bring_back`].
+///
+/// # Safety
+///
+/// As for [`bring_back`].
+pub unsafe fn bring_back_pieces(
+    memory: &impl Memory,
+    carriers: &impl Carriers,
+    parts: Vec<&mut Part>,
+    store: &mut Store,
+) -> Result<bool, Unmoved> {
+    let count = parts.len();
+    let (mut back, mut failure, mut too_many) = (Vec::new(), None, u64::MAX);
+    for part in parts {
+        if failure.is_some() || part.bytes >= too_many {
+            continue;
+        }
+        match part.bring_back(memory) {
+            Ok(()) => {
+                back.push(part);
+                continue;
+            }
+            Err(CudaError::OUT_OF_MEMORY) => too_many = part.bytes,
+            Err(error) => failure = Some(error),
+        }
+        // What the driver does not give back is given back by the next move.
+        // SAFETY: the caller promises that no work uses it; its contents are in the store.
+        let _ = unsafe { part.give_back(memory) };
+    }
+    let outcome = match failure {
+        Some(error) => Err(Unmoved::Driver(error)),
+        None if back.is_empty() => Err(Unmoved::DeviceMemory),
+        // SAFETY: the caller's promises.
+        None => unsafe { bring_back(memory, carriers, &mut back, store) },
+    };
+    if outcome.is_err() {
+        for part in &mut back {
+            // SAFETY: as above.
+            let _ = unsafe { part.give_back(memory) };
+        }
+    }
+    outcome?;
+    back.iter().for_each(|part| store.remove(part.address()));
+    Ok(back.len() == count)
 }
 
 /// Brings all parts back with the contents in the store.

@@ -222,11 +222,34 @@ fn suspend_again(
     device: &FakeDevice,
     parts: &mut [Part],
     budget: u64,
-    kept: Store,
+    mut kept: Store,
 ) -> Result<(Store, u64), Unmoved> {
-    let mut all: Vec<_> = parts.iter_mut().collect();
+    kept.retain(|address| parts.iter().any(|part| part.address() == address));
+    let outcome = suspend_more(device, parts, budget, false, &mut kept);
+    if outcome.is_err() {
+        assert_eq!(kept.stored_bytes(), 0, "contents of memory that is on the device have ended");
+    }
+    outcome.map(|copied| (kept, copied))
+}
+
+/// Suspends the parts that are on the device.
+fn suspend_more(
+    device: &FakeDevice,
+    parts: &mut [Part],
+    budget: u64,
+    in_pieces: bool,
+    store: &mut Store,
+) -> Result<u64, Unmoved> {
+    let here = parts.iter_mut().filter(|part| !part.stored).collect();
     // SAFETY: nothing but this test's own tables.
-    unsafe { give_back(device, &device, &mut all, budget, kept) }
+    unsafe { give_back(device, &device, here, budget, in_pieces, store) }
+}
+
+/// Resumes as many parts as there is room for.
+fn resume_pieces(device: &FakeDevice, parts: &mut [Part], store: &mut Store) -> Result<bool, Unmoved> {
+    let away = parts.iter_mut().filter(|part| part.stored).collect();
+    // SAFETY: nothing but this test's own tables.
+    unsafe { bring_back_pieces(device, &device, away, store) }
 }
 
 /// A device whose parts have been suspended and resumed once, with the contents that were kept. Since then a chunk has changed, one
@@ -411,6 +434,91 @@ fn every_call_may_fail_with_kept_contents() {
         let came_back = device.fail_at(&[]);
         assert_eq!(device.contents(), before, "{fails}");
         if calls.max(came_back) < fails {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_part_moves_if_its_contents_fit() {
+    assert_eq!(chosen(&[3, 1, 2], 6, false), Some(vec![true; 3]));
+    assert_eq!(chosen(&[3, 1, 2], 5, false), None);
+    assert_eq!(chosen(&[3, 1, 2], 5, true), Some(vec![true, true, false]));
+    assert_eq!(chosen(&[9, 0, u64::MAX], 5, true), Some(vec![false, true, false]));
+    assert_eq!(chosen(&[9, 6], 5, true), None);
+    assert_eq!(chosen(&[u64::MAX; 2], u64::MAX - 1, false), None, "their sum is no number");
+}
+
+/// Two sessions change places on a device and in host memory that hold little more than one of them.
+#[test]
+fn two_sessions_change_places_in_pieces() {
+    let device = FakeDevice::default();
+    let of = |first: u64| -> Vec<Part> {
+        (first..first + 6).map(|index| device.part(BASE + (index << 32), 1, &[])).collect()
+    };
+    let mut leaves = of(0);
+    let mut comes = of(8);
+    let before = device.contents();
+    let mut stored = suspend(&device, &mut comes, u64::MAX).unwrap();
+    device.0.lock().free = 8 * CHUNK_BYTES;
+    let host = 7 * CHUNK_BYTES;
+    let mut left = Store::default();
+    let mut rounds = 0;
+    while comes.iter().any(|part| part.stored) {
+        rounds += 1;
+        let back = resume_pieces(&device, &mut comes, &mut stored);
+        assert_eq!(back == Ok(true), comes.iter().all(|part| !part.stored));
+        let budget = host - stored.stored_bytes();
+        let _ = suspend_more(&device, &mut leaves, budget, true, &mut left);
+        assert!(stored.stored_bytes() + left.stored_bytes() <= host);
+        assert!(rounds < 10, "it ends");
+    }
+    assert!(rounds > 1, "not at once");
+    assert_eq!(stored.stored_bytes(), 0, "contents that are back are not kept");
+    // What was away comes back with the other one gone.
+    comes.clear();
+    device.0.lock().free = 0;
+    let physical: Vec<u64> = device.0.lock().maps.values().map(|map| map.0).collect();
+    assert!(physical.len() >= 6);
+    assert_eq!(resume_pieces(&device, &mut leaves, &mut left), Ok(true));
+    assert_eq!(device.contents(), before);
+}
+
+#[test]
+fn every_call_may_fail_in_pieces() {
+    for fails in 1.. {
+        let device = FakeDevice::default();
+        let mut parts = fixture(&device);
+        let before = device.contents();
+        // One of the two parts, then the other one; back with room for one, and then for both.
+        let mut store = Store::default();
+        device.fail_at(&[fails]);
+        let mut ok = true;
+        let is_stored = |parts: &[Part]| parts.iter().map(|part| part.stored).collect::<Vec<_>>();
+        let mut step = |outcome: Result<(), Unmoved>, changed: bool| {
+            ok &= outcome.is_ok();
+            assert!(outcome.is_ok() || !changed, "{fails}: a failure changes nothing");
+        };
+        for budget in [CHUNK_BYTES, u64::MAX] {
+            let was = is_stored(&parts);
+            let outcome = suspend_more(&device, &mut parts, budget, true, &mut store).map(drop);
+            step(outcome, was != is_stored(&parts));
+        }
+        for free in [3 * CHUNK_BYTES, 0] {
+            device.0.lock().free = free;
+            if parts.iter().any(|part| part.stored) {
+                let was = is_stored(&parts);
+                let outcome = resume_pieces(&device, &mut parts, &mut store).map(drop);
+                step(outcome, was != is_stored(&parts));
+            }
+        }
+        let calls = device.fail_at(&[]);
+        if parts.iter().any(|part| part.stored) {
+            assert_eq!(resume_pieces(&device, &mut parts, &mut store), Ok(true), "{fails}");
+        }
+        assert_eq!(device.contents(), before, "{fails}");
+        if calls < fails {
+            assert!(ok);
             return;
         }
     }

@@ -88,6 +88,10 @@ impl Contents {
         self.chunks.len() as u64 * CHUNK_BYTES
     }
 
+    fn stored_bytes(&self) -> u64 {
+        self.chunks.iter().filter(|chunk| chunk.stored).count() as u64 * CHUNK_BYTES
+    }
+
     fn room(&self, index: usize) -> Room {
         assert!(index < self.chunks.len(), "a chunk of this part");
         Room(self.base + index * CHUNK_BYTES as usize)
@@ -122,7 +126,7 @@ pub struct Store(BTreeMap<u64, Contents>);
 
 impl Store {
     /// Prepares for the contents of `parts` (address and bytes, whole chunks), whose chunks have these digests, in the same order.
-    /// Contents of other parts are dropped. Returns the chunks that are to be copied. Until all are, the store is of no use.
+    /// Returns the chunks that are to be copied. Until all are, the contents of these parts are of no use.
     ///
     /// Errors: the process gets no addresses, or there are fewer digests than chunks.
     pub fn prepare(
@@ -131,10 +135,9 @@ impl Store {
         mut digests: &[Digest],
         zeros: Digest,
     ) -> io::Result<Vec<Piece>> {
-        let mut kept = std::mem::take(&mut self.0);
         let mut pieces = Vec::new();
         for &(address, bytes) in parts {
-            let same = kept.remove(&address).filter(|contents| contents.bytes() == bytes);
+            let same = self.0.remove(&address).filter(|contents| contents.bytes() == bytes);
             let mut contents = same.map_or_else(|| Contents::new(bytes), Ok)?;
             let of_it;
             let count = contents.chunks.len();
@@ -145,10 +148,24 @@ impl Store {
         Ok(pieces)
     }
 
+    /// Ends the contents of the part at `address`.
+    pub fn remove(&mut self, address: u64) {
+        self.0.remove(&address);
+    }
+
+    /// Ends the contents of all parts but those at addresses for which `stays` is true.
+    pub fn retain(&mut self, stays: impl Fn(u64) -> bool) {
+        self.0.retain(|&address, _| stays(address));
+    }
+
     /// Returns the bytes of memory that contents take.
     pub fn stored_bytes(&self) -> u64 {
-        let chunks = self.0.values().flat_map(|contents| &contents.chunks);
-        chunks.filter(|chunk| chunk.stored).count() as u64 * CHUNK_BYTES
+        self.0.values().map(Contents::stored_bytes).sum()
+    }
+
+    /// Returns the bytes of memory that the contents of the part at `address` take.
+    pub fn stored_bytes_of(&self, address: u64) -> u64 {
+        self.0.get(&address).map_or(0, Contents::stored_bytes)
     }
 
     /// Returns the chunks of the part at `address`, with their digests. Those without room are zeros.
@@ -181,6 +198,7 @@ mod tests {
         let mut store = Store::default();
         let mut prepare = |parts: &[(u64, u64)], digests: &[u64]| {
             let digests: Vec<_> = digests.iter().map(|&digest| [digest, 0]).collect();
+            store.retain(|address| parts.iter().any(|part| part.0 == address));
             let pieces = store.prepare(parts, &digests, ZEROS).unwrap();
             let copied: Vec<_> = pieces.iter().map(|piece| piece.address).collect();
             (copied, store.stored_bytes() / CHUNK_BYTES)

@@ -45,6 +45,6 @@ pub struct Suspended {
     pub created: Vec<(u64, Part)>,
     /// Device memory that was given back, in bytes.
     pub moved_bytes: u64,
-    /// The part of the contents that was copied, in bytes: the rest is zeros, or was there already.
+    /// The part of the contents that the last suspension copied, in bytes: the rest is zeros, or was there already.
     pub copied_bytes: u64,
 }

@@ -33,9 +33,9 @@ const USUAL_FOLDERS: [&str; 3] = [
     "/usr/local/cuda/targets/x86_64-linux/lib",
 ];
 
-/// The kinds that are enabled. External ids belong to calls of both APIs, because NVIDIA's libraries call the
+/// The kinds that a profiler in the guest needs. External ids belong to calls of both APIs, because NVIDIA's libraries call the
 /// runtime.
-const KINDS: [u32; 7] = [
+pub const WITH_CALLS: &[u32] = &[
     ACTIVITY_EXTERNAL_CORRELATION,
     ACTIVITY_DRIVER,
     ACTIVITY_RUNTIME,
@@ -44,6 +44,8 @@ const KINDS: [u32; 7] = [
     ACTIVITY_MEMSET,
     ACTIVITY_CONCURRENT_KERNEL,
 ];
+/// The kinds for work only.
+pub const WORK: &[u32] = &[ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, ACTIVITY_CONCURRENT_KERNEL];
 
 /// A buffer, and the maximum number that CUPTI has at a time.
 const BUFFER: Layout = match Layout::from_size_align(1 << 20, 8) {
@@ -144,6 +146,7 @@ impl Cupti {
         // SAFETY: the library's constructors run here. Whoever runs the daemon chose the folders, or the system's owner did.
         let file = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let file = file.inspect_err(|error| debug!("{}: {error}", path.display())).ok()?;
+        /// Returns a function of CUPTI.
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: CUPTI's functions have these signatures (cupti_activity.h, cupti_events.h).
@@ -169,35 +172,34 @@ impl Cupti {
         Some(cupti)
     }
 
-    /// Begins to measure.
+    /// Measures the kinds in `wanted`, after those in `before`.
     ///
-    /// Errors: those of CUPTI; nothing is measured then.
-    pub fn start(&self) -> Result<()> {
+    /// Errors: those of CUPTI; then it measures what it did before.
+    pub fn measure(&self, before: &[u32], wanted: &[u32]) -> Result<()> {
+        if before.len() > wanted.len() {
+            self.flush();
+        }
         let _turn = self.turn.lock();
         let _ = NEXT.set(self.next);
-        // SAFETY: both functions keep CUPTI's contract.
-        check("cuptiActivityRegisterCallbacks", unsafe { (self.register)(request, complete) })?;
-        for kind in KINDS {
+        if before.is_empty() {
+            // SAFETY: both functions keep CUPTI's contract.
+            check("cuptiActivityRegisterCallbacks", unsafe { (self.register)(request, complete) })?;
+        }
+        for kind in wanted.iter().filter(|kind| !before.contains(kind)) {
             // SAFETY: a plain call.
-            if let Err(error) = check("cuptiActivityEnable", unsafe { (self.enable)(kind) }) {
-                self.disable_all();
+            if let Err(error) = check("cuptiActivityEnable", unsafe { (self.enable)(*kind) }) {
+                self.disable_all(wanted, before);
                 return Err(error);
             }
         }
+        self.disable_all(before, wanted);
         Ok(())
     }
 
-    /// Stops measuring.
-    pub fn stop(&self) {
-        self.flush();
-        let _turn = self.turn.lock();
-        self.disable_all();
-    }
-
-    fn disable_all(&self) {
-        for kind in KINDS {
+    fn disable_all(&self, kinds: &[u32], except: &[u32]) {
+        for kind in kinds.iter().filter(|kind| !except.contains(kind)) {
             // SAFETY: a plain call; what is not enabled is not disabled.
-            unsafe { (self.disable)(kind) };
+            unsafe { (self.disable)(*kind) };
         }
     }
 

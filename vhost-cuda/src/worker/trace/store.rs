@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stores records of CUPTI until the guest reads them, in the wire format.
+//! Stores records of CUPTI until the guest or the operator reads them, in the wire format.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::{CStr, c_char};
@@ -17,6 +17,8 @@ use super::Caller;
 
 /// The maximum number of waiting pieces of work (64 MiB), because a guest may never read.
 const MAX_WORK: usize = 1 << 19;
+/// The same for the operator (8 MiB), whose daemon may stop reading.
+const MAX_OPERATOR_WORK: usize = 1 << 16;
 /// The maximum number of API calls whose external id is remembered.
 const MAX_CALLS: usize = 1 << 19;
 /// The maximum number of API calls that await their external id (8 MiB). CUPTI does not document the order of both records.
@@ -45,8 +47,18 @@ struct Made {
     by_library: bool,
 }
 
+/// Work for the operator.
+#[derive(Default)]
+struct ForOperator {
+    work: VecDeque<TraceWork>,
+    dropped: u64,
+}
+
 #[derive(Default)]
 struct Store {
+    /// True while a profiler in the guest is active.
+    for_guest: bool,
+    operator: Option<ForOperator>,
     /// Work, and API calls of libraries, with CUPTI's correlation id.
     work: VecDeque<TraceWork>,
     /// The calls by CUPTI's correlation id.
@@ -71,10 +83,17 @@ impl Store {
         if work.end == 0 {
             return;
         }
-        if self.work.len() < MAX_WORK {
-            self.work.push_back(work);
-        } else {
-            self.dropped += 1;
+        let is_call = matches!(work.kind, ACTIVITY_RUNTIME | ACTIVITY_DRIVER);
+        if let Some(operator) = self.operator.as_mut().filter(|_| !is_call) {
+            match operator.work.len() < MAX_OPERATOR_WORK {
+                true => operator.work.push_back(work),
+                false => operator.dropped += 1,
+            }
+        }
+        match self.work.len() < MAX_WORK {
+            _ if self.operator.is_some() && !self.for_guest => {}
+            true => self.work.push_back(work),
+            false => self.dropped += 1,
         }
     }
 
@@ -151,6 +170,41 @@ pub fn read(count: usize, flush: impl FnOnce()) -> Read {
     store().get_or_insert_default().read(count)
 }
 
+/// Begins or ends to collect for a profiler in the guest. What it has not read is kept.
+pub fn collect_for_guest(begin: bool) {
+    store().get_or_insert_default().for_guest = begin;
+}
+
+/// Begins or ends to collect for the operator.
+pub fn collect_for_operator(begin: bool) {
+    store().get_or_insert_default().operator = begin.then(ForOperator::default);
+}
+
+/// Frees everything. No profiler in the guest may have started.
+pub fn forget() {
+    *store() = None;
+}
+
+/// Takes up to `count` pieces of work for the operator. `flush` makes CUPTI deliver more if there are none.
+pub fn read_for_operator(count: usize, flush: impl FnOnce()) -> Read {
+    let waits =
+        |store: &Option<Store>| store.as_ref()?.operator.as_ref().map(|operator| !operator.work.is_empty());
+    if waits(&store()) == Some(false) {
+        flush();
+    }
+    let mut store = store();
+    let Some(operator) = store.as_mut().and_then(|store| store.operator.as_mut()) else {
+        return Read::default();
+    };
+    let work = operator.work.drain(..count.min(operator.work.len())).collect();
+    Read { work, left: operator.work.len(), dropped: std::mem::take(&mut operator.dropped) }
+}
+
+/// Returns the number of a name, 0 if there are too many.
+pub fn number_of(name: &[u8]) -> u32 {
+    store().get_or_insert_default().number_of(name)
+}
+
 /// Returns the name with that number.
 pub fn name(number: u32) -> Option<Arc<[u8]>> {
     let at = (number as usize).checked_sub(1)?;
@@ -162,6 +216,9 @@ pub fn count_dropped(count: u64) {
     let mut store = store();
     let store = store.get_or_insert_default();
     store.dropped = store.dropped.saturating_add(count);
+    if let Some(operator) = &mut store.operator {
+        operator.dropped = operator.dropped.saturating_add(count);
+    }
 }
 
 /// Returns a record with zeros after its end: releases of CUPTI append fields to structures.
@@ -361,6 +418,25 @@ mod tests {
         assert_eq!((first.work[0].correlation, first.left), (7, 1));
         let rest = store.read(9);
         assert_eq!((rest.work.len(), rest.work[0].correlation, rest.left), (1, 0, 0));
+    }
+
+    #[test]
+    fn the_operator_gets_work_without_calls_beside_the_guest() {
+        let work = |kind| TraceWork { kind, end: 5, ..TraceWork::default() };
+        let mut store = Store { operator: Some(ForOperator::default()), ..Store::default() };
+        store.add(work(ACTIVITY_MEMSET));
+        store.for_guest = true;
+        store.add(work(ACTIVITY_MEMCPY));
+        store.add(work(ACTIVITY_DRIVER));
+        let kinds = |work: &VecDeque<TraceWork>| work.iter().map(|work| work.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&store.work), [ACTIVITY_MEMCPY, ACTIVITY_DRIVER]);
+        let operator = store.operator.as_mut().unwrap();
+        assert_eq!(kinds(&operator.work), [ACTIVITY_MEMSET, ACTIVITY_MEMCPY]);
+        for _ in 0..MAX_OPERATOR_WORK {
+            store.add(work(ACTIVITY_MEMSET));
+        }
+        let operator = store.operator.unwrap();
+        assert_eq!((operator.work.len(), operator.dropped), (MAX_OPERATOR_WORK, 2));
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let loaded = session.vendor.get(number)?;
     let function = loaded.rows.numbered(function).ok_or(CudaError::INVALID_VALUE)?;
     let Function { name, body, .. } = &loaded.rows.functions[function];
+    if session.profile.is_on() {
+        cx.thread.function = Some(name);
+    }
     let Body::Forward(call) = body else { return Err(CudaError::NOT_SUPPORTED) };
     let address = loaded.address(function).ok_or(CudaError::NOT_FOUND)?;
     if call.facts.links_code {
@@ -108,7 +111,7 @@ impl<'a> Attempt<'a> {
         // Bounds the memory of the answers before any code runs.
         self.call.answer_bytes(rows, &slots)?;
         let described_objects = self.fill(data, &slots, &mut memory)?;
-        if let [parameter] = &self.call.parameters[..]
+        if let [parameter] = self.call.parameters
             && let Kind::End(kind) = parameter.kind
         {
             return self.end(kind, slots[0]);
@@ -191,7 +194,7 @@ impl<'a> Attempt<'a> {
     /// slots.
     fn fill<'d>(&self, data: &'d [u8], slots: &[u64], memory: &mut Memory) -> Result<Contents<'d>, Refusal> {
         let (mut rest, mut described_objects) = (data, Contents::new());
-        for &index in &self.call.roles.reads {
+        for &index in self.call.roles.reads {
             let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
             let (piece, later) = rest.split_at_checked(padded(bytes)).ok_or(CudaError::INVALID_VALUE)?;
             match self.call.parameters[index].kind {
@@ -259,7 +262,7 @@ impl<'a> Attempt<'a> {
             slots[index] == PRESENT && matches!(self.call.parameters[index].kind, Kind::Scalar { .. })
         };
         let roles = &self.call.roles;
-        let outlives = self.call.facts.uncaptured || roles.writes.iter().chain(&roles.changes).any(is_result);
+        let outlives = self.call.facts.uncaptured || roles.writes.iter().chain(roles.changes).any(is_result);
         if !self.cx.session.graphs.is_capturing() || !outlives {
             return Ok(());
         }
@@ -289,7 +292,7 @@ impl<'a> Attempt<'a> {
     /// Returns the contents of host memory that holds handles, by parameter.
     fn originals(&self, slots: &[u64], memory: &mut Memory) -> Originals {
         let mut originals = Originals::new();
-        for &index in &self.call.roles.changes {
+        for &index in self.call.roles.changes {
             if let Kind::Host(host) = &self.call.parameters[index].kind
                 && self.handles_in(host, slots).is_some()
             {

@@ -51,14 +51,14 @@ pub fn describe(loaded: &Loaded, kind: usize, contents: &[u8], place: &mut [u8])
     for (attribute, value) in values.clone().filter(|(attribute, _)| attribute.is_given) {
         given.push(value.unwrap_or(attribute.default));
     }
-    call(&descriptor.init, &given)?;
+    call(descriptor.init, &given)?;
     for (attribute, value) in values.filter(|(attribute, _)| !attribute.is_given) {
         let Some(value) = value else { continue };
         // The guest's value is an address in the guest.
         let value = if attribute.descriptor.is_some() { other_address } else { value };
         let value = value.to_le_bytes();
         call(
-            &descriptor.set,
+            descriptor.set,
             &[address, u64::from(attribute.number), value.as_ptr() as u64, attribute.bytes as u64],
         )?;
     }

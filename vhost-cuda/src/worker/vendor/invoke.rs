@@ -8,7 +8,7 @@
 //! 16 bytes lies on the stack, among the integers without a register. Integers after it may still have a register.
 //! Results are integers or pointers.
 
-use cuda_library_rows::parse::MAX_PARAMETERS;
+use cuda_library_rows::MAX_PARAMETERS;
 
 /// The number of vector registers that hold arguments.
 pub const FLOATS: usize = 8;
@@ -74,6 +74,7 @@ impl Arguments {
     ///
     /// It must be a C function of these arguments, which must be valid for its use of them.
     pub unsafe fn call(&self, address: usize) -> u64 {
+        /// Calls the function with the integers of these indices.
         macro_rules! call {
             ($($index:literal)*) => {{
                 type Float = f64;

@@ -53,7 +53,7 @@ impl Loaded {
         let names = ordered(rows, major);
         let paths = folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name)));
         let existing: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
-        for needed in &rows.needs {
+        for needed in rows.needs {
             // A library that is already loaded is found by its name, independent of its folder.
             let mut paths = folders.iter().filter_map(|folder| file_of(folder, needed));
             paths.find_map(|path| open(&path).map(std::mem::forget));
@@ -81,7 +81,7 @@ impl Loaded {
         // Its functions are used until the process ends, also by its own threads.
         std::mem::forget(file);
         let numbers = rows.functions.iter().enumerate();
-        let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
+        let by_name = numbers.map(|(number, function)| (function.name, number)).collect();
         Some(Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) })
     }
 
@@ -91,7 +91,7 @@ impl Loaded {
         let addresses: Vec<usize> =
             rows.functions.iter().map(|function| address(Some(function.symbol()))).collect();
         let numbers = rows.functions.iter().enumerate().filter(|_| !rows.descriptors.is_empty());
-        let by_name = numbers.map(|(number, function)| (function.name.as_str(), number)).collect();
+        let by_name = numbers.map(|(number, function)| (function.name, number)).collect();
         let end = |kind| end_of(rows, &addresses, kind).map(|_| address(None));
         let ends = (0..rows.handles.len()).map(end).collect();
         Self { rows, addresses, by_name, handles: Handles::new(ends, structures(rows)) }
@@ -156,7 +156,7 @@ fn file_of(folder: &Path, name: &str) -> Option<PathBuf> {
 /// Returns the files of a library. Those of the major version come first.
 fn ordered(rows: &Library, major: u32) -> Vec<PathBuf> {
     let ends = format!(".{major}");
-    let (first, others): (Vec<_>, Vec<_>) = rows.sonames.iter().partition(|name| name.ends_with(&ends));
+    let (first, others): (Vec<&str>, Vec<&str>) = rows.sonames.iter().partition(|name| name.ends_with(&ends));
     first.into_iter().chain(others).map(PathBuf::from).collect()
 }
 

@@ -171,7 +171,7 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn make(&mut self, kind: usize, contents: &[u8]) -> Result<u64, Refusal> {
-        match self.loaded.rows.descriptors[kind].name.as_str() {
+        match self.loaded.rows.descriptors[kind].name {
             "mat" => self.matrix(kind, contents),
             "matmul" => self.product(kind, contents, u64::MAX),
             "selection" => self.selection(kind, contents).map(|(selection, _)| selection),
@@ -203,7 +203,7 @@ impl<'a> Maker<'a> {
         };
         let mut arguments = vec![a, b];
         for index in 0..descriptor.parts.len() {
-            let part = descriptor.part(&self.loaded.rows.descriptors, index);
+            let part = descriptor.part(self.loaded.rows.descriptors, index);
             arguments.push(self.matrix(descriptor.parts[index].kind, &contents[part])?);
         }
         arguments.push(compute);
@@ -241,7 +241,7 @@ impl<'a> Maker<'a> {
 
     fn only_part(&self, descriptor: &Descriptor) -> Result<(usize, std::ops::Range<usize>), Refusal> {
         let part = descriptor.parts.first().ok_or(Refusal::Cuda(CudaError::INVALID_VALUE))?;
-        Ok((part.kind, descriptor.part(&self.loaded.rows.descriptors, 0)))
+        Ok((part.kind, descriptor.part(self.loaded.rows.descriptors, 0)))
     }
 
     /// Returns the descriptor of a kind, if the contents are those of an object that the program has created.

@@ -15,6 +15,7 @@ thread_local! {
     static CALLS: RefCell<Vec<(&'static str, [u64; 9])>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Defines functions of a library that note their calls.
 macro_rules! fakes {
     ($($name:ident)*) => {
         $(extern "C" fn $name(
@@ -71,7 +72,7 @@ fn make(name: &str, given: &[u64], parts: &[&[u8]]) -> Vec<u8> {
     let mut contents = vec![0; descriptor.bytes];
     descriptor.make(given, &mut contents);
     for (index, part) in parts.iter().enumerate() {
-        contents[descriptor.part(&rows.descriptors, index)].copy_from_slice(part);
+        contents[descriptor.part(rows.descriptors, index)].copy_from_slice(part);
     }
     contents
 }
@@ -99,7 +100,7 @@ fn plan() -> Vec<u8> {
     let mut selection = make("selection", &[0, rows.descriptors[kind("matmul")].mask(&product)], &[&product]);
     set("selection", 0, 5, &mut selection);
     set("matmul", 5, 1, &mut product);
-    let part = rows.descriptors[kind("selection")].part(&rows.descriptors, 0);
+    let part = rows.descriptors[kind("selection")].part(rows.descriptors, 0);
     selection[part].copy_from_slice(&product);
     make("plan", &[1], &[&selection])
 }

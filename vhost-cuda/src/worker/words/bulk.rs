@@ -14,6 +14,7 @@ use crate::worker::words::values::memory_operations;
 /// The maximum number of parts in one split, and in one description: more than any device has multiprocessors.
 pub const MAX_GROUPS: u32 = 1024;
 
+/// Defines words without arguments, whose values come from the bulk input.
 macro_rules! bulk {
     ($($(#[$doc:meta])* $word:ident() -> $name:ident: $host:ty = |$cx:ident| $made:expr;)*) => { $(
         $(#[$doc])*

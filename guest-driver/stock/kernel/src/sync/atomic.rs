@@ -20,6 +20,7 @@ pub trait AtomicType: Copy {
     fn store(core: &Self::Core, value: Self);
 }
 
+/// Implements types of `Atomic` by types of `core`.
 macro_rules! atomic_types {
     ($($name:ident: $core:ident,)*) => {$(
         impl AtomicType for $name {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
@@ -127,15 +127,11 @@ pub struct Ranges {
     mapped: AtomicUsize,
 }
 
-macro_rules! read {
-    ($map:expr) => {
-        $map.read().unwrap_or_else(PoisonError::into_inner)
-    };
+fn read<T>(map: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    map.read().unwrap_or_else(PoisonError::into_inner)
 }
-macro_rules! write {
-    ($map:expr) => {
-        $map.write().unwrap_or_else(PoisonError::into_inner)
-    };
+fn write<T>(map: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    map.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ranges {
@@ -147,13 +143,13 @@ impl Ranges {
     /// Adds host memory. Returns false if it overlaps an existing range.
     pub fn add_host(&self, range: HostRange) -> bool {
         let range = Arc::new(range);
-        let mut host = write!(self.host);
+        let mut host = write(&self.host);
         let before = host.range(..range.start + range.bytes).next_back();
         if before.is_some_and(|(_, other)| other.start + other.bytes > range.start) {
             return false;
         }
         if range.device_address != range.start {
-            write!(self.aliases).insert(range.device_address, range.clone());
+            write(&self.aliases).insert(range.device_address, range.clone());
         }
         self.mapped.fetch_add(usize::from(range.kind == HostKind::Mapped), Ordering::Release);
         host.insert(range.start, range);
@@ -163,7 +159,7 @@ impl Ranges {
 
     /// Must be called when memory of the table has begun or ceased to move.
     pub fn look_again(&self) {
-        self.look(&read!(self.host));
+        self.look(&read(&self.host));
     }
 
     /// Updates the flag; must be called after each change of `host`.
@@ -179,7 +175,7 @@ impl Ranges {
         if self.mapped.load(Ordering::Acquire) == 0 {
             return Ok(None);
         }
-        let host = read!(self.host);
+        let host = read(&self.host);
         let left = |at: u64| {
             let (_, range) = host.range(..=at).next_back()?;
             let mapped = range.kind == HostKind::Mapped && at - range.start < range.bytes;
@@ -200,7 +196,7 @@ impl Ranges {
 
     /// Removes the host memory that begins at `start`, if it is of this kind.
     pub fn take_host(&self, start: u64, kind: HostKind) -> Option<Arc<HostRange>> {
-        let mut host = write!(self.host);
+        let mut host = write(&self.host);
         if host.get(&start)?.kind != kind {
             return None;
         }
@@ -212,20 +208,20 @@ impl Ranges {
 
     /// Must be called for each range that is removed from `host`.
     fn removed(&self, range: &HostRange) {
-        write!(self.aliases).remove(&range.device_address);
+        write(&self.aliases).remove(&range.device_address);
         self.mapped.fetch_sub(usize::from(range.kind == HostKind::Mapped), Ordering::Release);
     }
 
     /// Returns the host memory that contains the program's `address`.
     pub fn host(&self, address: u64) -> Option<Arc<HostRange>> {
-        let host = read!(self.host);
+        let host = read(&self.host);
         let (_, range) = host.range(..=address).next_back()?;
         (address - range.start < range.bytes).then(|| range.clone())
     }
 
     /// Returns the host memory that contains the GPU's `address`, if the two addresses differ.
     pub fn alias(&self, address: u64) -> Option<Arc<HostRange>> {
-        let aliases = read!(self.aliases);
+        let aliases = read(&self.aliases);
         let (&start, range) = aliases.range(..=address).next_back()?;
         (address - start < range.bytes).then(|| range.clone())
     }
@@ -237,7 +233,7 @@ impl Ranges {
 
     /// Removes and returns the host memory for which a predicate is true.
     pub fn take_host_where(&self, removed: impl Fn(&HostRange) -> bool) -> Vec<Arc<HostRange>> {
-        let mut host = write!(self.host);
+        let mut host = write(&self.host);
         let taken: Vec<_> = host.extract_if(.., |_, range| removed(range)).map(|(_, range)| range).collect();
         taken.iter().for_each(|range| self.removed(range));
         self.look(&host);
@@ -247,7 +243,7 @@ impl Ranges {
     /// Adds device memory. Ranges that it overlaps are removed, because the device has reused their addresses. Ignores
     /// invalid ranges, which a malicious worker may return.
     pub fn add_device(&self, range: DeviceRange) {
-        let mut device = write!(self.device);
+        let mut device = write(&self.device);
         let Some(end) = range.start.checked_add(range.bytes) else { return };
         let stale: Vec<u64> = device
             .range(..end)
@@ -263,14 +259,14 @@ impl Ranges {
 
     /// Returns the device memory that contains `address`.
     pub fn device(&self, address: u64) -> Option<DeviceRange> {
-        let device = read!(self.device);
+        let device = read(&self.device);
         let (_, range) = device.range(..=address).next_back()?;
         (address - range.start < range.bytes).then_some(*range)
     }
 
     /// Sets whether `device` can access its memory that begins in `places`.
     pub fn set_reachable(&self, places: std::ops::Range<u64>, device: u32, reachable: bool) {
-        for (_, range) in write!(self.device).range_mut(places) {
+        for (_, range) in write(&self.device).range_mut(places) {
             if range.device == device {
                 range.reachable = reachable;
             }
@@ -279,18 +275,18 @@ impl Ranges {
 
     /// Removes the device memory that begins at an address, if `wanted` accepts it.
     pub fn take_device(&self, start: u64, wanted: impl Fn(&DeviceRange) -> bool) -> Option<DeviceRange> {
-        let mut device = write!(self.device);
+        let mut device = write(&self.device);
         device.get(&start).is_some_and(wanted).then(|| device.remove(&start)).flatten()
     }
 
     /// Removes the device memory that begins in `places`.
     pub fn remove_device_in(&self, places: std::ops::Range<u64>) {
-        write!(self.device).extract_if(places, |_, _| true).for_each(drop);
+        write(&self.device).extract_if(places, |_, _| true).for_each(drop);
     }
 
     /// Removes the device memory for which a predicate is true. The predicate is called for all of it.
     pub fn remove_device_where(&self, removed: impl Fn(&DeviceRange) -> bool) {
-        write!(self.device).retain(|_, range| !removed(range));
+        write(&self.device).retain(|_, range| !removed(range));
     }
 }
 

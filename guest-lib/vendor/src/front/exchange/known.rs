@@ -105,7 +105,7 @@ impl Exchange<'_> {
         let mut place = self.given.len() * SLOT;
         let scalar = |&index: &usize| {
             // The size was known when the block was made.
-            let bytes = self.call.memory_bytes(self.opened.library, index, block).unwrap_or(0);
+            let bytes = self.call.memory_bytes(self.front.rows, index, block).unwrap_or(0);
             let scalar = Scalar { address: self.given_at(index), bytes, place };
             place += padded(bytes);
             (bytes > 0).then_some(scalar)
@@ -115,6 +115,6 @@ impl Exchange<'_> {
 
     /// Returns the numbers of library and function.
     fn number(&self) -> (u32, usize) {
-        (self.opened.number, self.function)
+        (self.front.rows.number, self.function)
     }
 }

@@ -27,7 +27,7 @@ impl Attempt<'_> {
             return Ok(answers);
         }
         answers.extend(value.to_le_bytes());
-        for &index in &self.call.roles.writes {
+        for &index in self.call.roles.writes {
             let bytes = self.call.memory_bytes(self.loaded.rows, index, slots)?;
             let start = answers.len();
             append_zeros(&mut answers, padded(bytes));
@@ -89,7 +89,7 @@ impl Attempt<'_> {
 
     /// Frees the arrays that the library has allocated for the program, also if copying them to the answers has failed.
     pub(super) fn free_allocated(&self, memory: &Memory) {
-        for &index in &self.call.roles.allocated {
+        for &index in self.call.roles.allocated {
             let start = u64::from_le_bytes(memory.contents(index).try_into().unwrap_or_default());
             // SAFETY: the call has succeeded and returned null or the address of memory from malloc, which is freed
             // only here.

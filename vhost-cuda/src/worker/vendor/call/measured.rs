@@ -16,7 +16,7 @@ impl Attempt<'_> {
     /// Errors: the library's status if it does not answer, or for a negative length; a CUDA error for a number that the
     /// guest's library invented.
     pub(super) fn check_measured(&self, slots: &[u64], memory: &Memory) -> Result<(), Refusal> {
-        for &index in &self.call.roles.measured {
+        for &index in self.call.roles.measured {
             let Kind::Measured(measure) = &self.call.parameters[index].kind else { continue };
             let measured = match measure {
                 Measure::Asked(asked) => self.ask(asked, slots)?,

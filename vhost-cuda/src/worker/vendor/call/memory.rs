@@ -24,7 +24,7 @@ impl Memory {
     pub(super) fn lay_out(&mut self, library: &Library, call: &Call, slots: &[u64]) -> Result<(), BadSize> {
         let mut end = 0;
         self.pieces.resize(call.parameters.len(), (0, 0));
-        for &index in &call.roles.memory {
+        for &index in call.roles.memory {
             let bytes = match call.parameters[index].kind {
                 Kind::New(_) => SLOT,
                 // The library writes an address here.
@@ -117,8 +117,9 @@ mod tests {
 
     #[test]
     fn pieces_are_apart_and_aligned() {
-        let text = "handle H\nf(h: H, n: i32, a: in i32[n], h2: new H, t: table 64, b: out f64)";
-        let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
+        let text =
+            "handle H\n0 forward f(h: H, n: i32, a: in i32[n], h2: new H, t: table 64, b: out f64) [writes];";
+        let library = cuda_api_description::libraries::library(text, "").expect("valid").library;
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         let mut memory = of(&library, call, &[1, 3, PRESENT, 32, PRESENT, PRESENT]).expect("fits");
         assert_eq!(memory.pieces.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [0, 0, 12, 8, 8, 8]);
@@ -129,8 +130,8 @@ mod tests {
 
     #[test]
     fn addresses_stand_behind_their_arrays() {
-        let text = "handle H\nf(h: H, n: i32, a: in f32[n] each[b], b: i32)";
-        let library = cuda_library_rows::parse::library("x", text, "").expect("valid");
+        let text = "handle H\n0 forward f(h: H, n: i32, a: in f32[n] each[b], b: i32) [writes];";
+        let library = cuda_api_description::libraries::library(text, "").expect("valid").library;
         let Body::Forward(call) = &library.functions[0].body else { panic!("{library:?}") };
         let bytes = |n: u64, arrays: u64| {
             of(&library, call, &[1, n, PRESENT, arrays]).map(|mut memory| memory.piece(2).len())

@@ -19,14 +19,14 @@ impl Attempt<'_> {
     /// error for a number that the guest's library invented.
     pub(super) fn check_notes(&self, slots: &[u64], locked: &mut States) -> Result<(), Refusal> {
         let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
-        for &index in &self.call.roles.noted {
+        for &index in self.call.roles.noted {
             let Kind::Noted(note) = self.call.parameters[index].kind else { continue };
             let noted = self.note_of(note, slots, locked).ok_or(wrong)?;
             if slots[index] != noted as u64 {
                 return Err(CudaError::INVALID_VALUE.into());
             }
         }
-        for (note, expression) in &self.call.notes.needs {
+        for (note, expression) in self.call.notes.needs {
             let needed = expression.value(&|index| self.call.integer(index, slots));
             let noted = self.note_of(*note, slots, locked).ok_or(wrong)?;
             if needed != Some(i128::from(noted)) {
@@ -48,7 +48,7 @@ impl Attempt<'_> {
 
     /// Records the notes of a call that has succeeded.
     pub(super) fn take_notes(&self, slots: &Slots, memory: &mut Memory, locked: &mut States) {
-        for (Note { handle, note }, expression) in &self.call.notes.takes {
+        for (Note { handle, note }, expression) in self.call.notes.takes {
             let written: Slots =
                 (0..slots.len()).map(|index| self.written(index, memory).unwrap_or_default()).collect();
             let value = expression.value(&|index| {

@@ -20,7 +20,7 @@ impl Attempt<'_> {
         let wrong = Refusal::Status(self.loaded.rows.statuses.invalid_value);
         // The row pointers of the columns that follow.
         let mut starts: Option<usize> = None;
-        for &index in &self.call.roles.checked {
+        for &index in self.call.roles.checked {
             let Kind::Host(Host { check: Some(check), .. }) = &self.call.parameters[index].kind else {
                 continue;
             };
@@ -53,7 +53,7 @@ impl Attempt<'_> {
     /// shortened, because a guest that finds two matrices with one digest could exchange them.
     pub(super) fn pattern(&self, slots: &[u64], memory: &Memory) -> Result<blake3::Hash, Refusal> {
         let mut hasher = blake3::Hasher::new();
-        for &index in &self.call.roles.checked {
+        for &index in self.call.roles.checked {
             let Kind::Host(Host { check: Some(check), .. }) = &self.call.parameters[index].kind else {
                 continue;
             };

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Profiles that the operator takes of programs that were not prepared for it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use vhost_cuda_profile::event::{Batch, Event, Kind};
+use vhost_cuda_profile::reader;
+use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
+use vhost_cuda_tests::running::{Outcome, run};
+use vhost_cuda_tests::stack::Route;
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+use crate::control::{Controlled, finish};
+use crate::{LIMIT, SETTLE, daemon, route};
+
+/// The kernel of the program that is recorded.
+const KERNEL: &str = "change";
+/// Times that `ctl trace` is tried until the program has made calls meanwhile: a busy machine may take long for one.
+const TRIES: u32 = 20;
+
+pub fn collect(suite: &mut Suite) {
+    if is_emulated() {
+        suite.test(
+            "profiles::tables_and_timeline_of_a_running_program",
+            tables_and_timeline_of_a_running_program,
+        );
+        suite.test("profiles::moves_and_gates", moves_and_gates);
+        suite.test("profiles::in_the_guest", in_the_guest);
+        suite.test("profiles::ranges_of_nvtx", ranges_of_nvtx);
+    } else {
+        suite.skip("profiles", "it has not run on a GPU");
+    }
+}
+
+/// A recording, by a client of the control socket.
+struct Recorder {
+    lines: BufReader<UnixStream>,
+    /// All that has come so far.
+    events: Vec<Event>,
+}
+
+impl Recorder {
+    fn start(controlled: &Controlled, request: &str) -> Result<Self> {
+        let mut stream = UnixStream::connect(controlled.socket())?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        writeln!(stream, "{request}")?;
+        Ok(Self { lines: BufReader::new(stream), events: Vec::new() })
+    }
+
+    /// Reads until an event is the one that is looked for. It may be one that came earlier.
+    fn wait_for(&mut self, what: &str, is_there: impl Fn(&Event) -> bool) -> Result<Event> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(event) = self.events.iter().find(|event| is_there(event)) {
+                return Ok(event.clone());
+            }
+            // The daemon sends a line at least once per second.
+            ensure!(Instant::now() < deadline, "no sign of {what}");
+            let mut line = String::new();
+            self.lines.read_line(&mut line).with_context(|| format!("waiting for {what}"))?;
+            let batch: Batch = serde_json::from_str(&line).with_context(|| format!("{what}: {line}"))?;
+            ensure!(batch.no_gpu.is_none(), "{batch:?}");
+            self.events.extend(batch.events);
+        }
+    }
+}
+
+fn tables_and_timeline_of_a_running_program(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &[], None)?;
+    let programs = [controlled.program(kit, &["1", "work"])?, controlled.program(kit, &["1", "work"])?];
+    let folder = tempfile::tempdir()?;
+    let (socket, file) = (controlled.socket(), folder.path().join("all.pftrace"));
+    let ctl = |arguments: &[&str]| {
+        let mut command = Command::new(kit.stack.daemon());
+        run(command.arg("ctl").arg("--control").arg(&socket).arg("trace").args(arguments), "", LIMIT)
+    };
+    ctl(&["--session", "999"])?.expect_exit(1)?;
+    for _ in 0..TRIES {
+        let outcome = ctl(&["--all", "--seconds", "0.5", "--trace", &file.display().to_string()])?;
+        outcome.expect_exit(0)?;
+        let slices = reader::slices(&fs::read(&file)?).map_err(anyhow::Error::msg)?;
+        let kernels: Vec<_> = slices.iter().filter(|slice| slice.name == KERNEL).collect();
+        let processes: BTreeSet<_> = kernels.iter().map(|slice| slice.pid).collect();
+        if processes.len() < programs.len() {
+            continue;
+        }
+        let pids: BTreeSet<_> = programs.iter().map(|program| program.pid().cast_signed()).collect();
+        ensure!(processes == pids, "{processes:?}, {pids:?}");
+        for kernel in kernels {
+            ensure!(
+                kernel.row.starts_with("GPU 0, stream ") && kernel.time[1] > kernel.time[0],
+                "{kernel:?}"
+            );
+        }
+        let call = slices.iter().find(|slice| slice.name == "cuLaunchKernel").context("no launches")?;
+        ensure!(call.row.starts_with("lane ") && call.category == "call", "{call:?}");
+        let lines: Vec<_> = outcome.stdout.lines().collect();
+        ensure!(lines.first() == Some(&"Kernels:"), "{outcome}");
+        ensure!(lines.iter().any(|line| line.ends_with("  change")), "{outcome}");
+        ensure!(lines.contains(&"Calls in the worker:"), "{outcome}");
+        let csv = ctl(&["--all", "--seconds", "0.1", "--csv"])?;
+        ensure!(csv.stdout.starts_with("table,share,total_ns,count,"), "{csv}");
+        return programs.into_iter().try_for_each(finish);
+    }
+    bail!("{TRIES} profiles without a kernel of each program")
+}
+
+fn moves_and_gates(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start(kit, &[], None)?;
+    let program = controlled.program(kit, &["1", "work"])?;
+    let session = controlled.control.session_of(program.pid())?["session"].clone();
+    let request = format!(r#"{{"do":"trace","session":{session},"time_ms":600000}}"#);
+    let mut recorder = Recorder::start(&controlled, &request)?;
+    recorder.wait_for("a kernel", |event| event.kind == Kind::Kernel && event.name == KERNEL)?;
+    let busy = controlled.control.ask(&request)?;
+    ensure!(busy.to_string().contains("another profile"), "{busy}");
+    controlled.ask(&format!(r#"{{"do":"suspend","session":{session},"timeout_ms":60000}}"#))?;
+    let out = recorder.wait_for("a move", |event| event.kind == Kind::Move)?;
+    ensure!(out.name == "to host memory" && out.bytes >= 1 << 20, "{out:?}");
+    // Its next call brings it back, and has waited.
+    let gate = recorder.wait_for("a wait", |event| event.kind == Kind::Gate && event.end > out.end)?;
+    ensure!(gate.name == "suspended" && gate.end > gate.begin, "{gate:?}");
+    recorder.wait_for("calls after it", |event| event.kind == Kind::Call && event.begin > gate.end)?;
+    // A client that hangs up ends the recording, and its thread in the worker.
+    drop(recorder);
+    let threads = |pid: u32| -> usize {
+        let names = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "profile").count()
+    };
+    daemon(&mut controlled.route)?.wait_until(
+        "the recording has ended",
+        SETTLE.max(Duration::from_secs(30)),
+        |daemon| daemon.workers().into_iter().map(threads).sum::<usize>() == 0,
+    )?;
+    finish(program)
+}
+
+/// `vhost-cuda-prof`, over virtio-user.
+fn profiled(
+    kit: &Kit,
+    route: &Route,
+    options: &[&str],
+    program: &Path,
+    arguments: &[&str],
+) -> Result<Outcome> {
+    let mut command = route.command(&kit.stack.profiler());
+    run(command.args(options).arg(program).args(arguments), "", LIMIT)
+}
+
+fn in_the_guest(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let (folder, program) = (tempfile::tempdir()?, kit.programs.get("copies")?);
+    let [tables, trace] = ["tables", "trace"].map(|name| folder.path().join(name));
+    let plain = run(&mut route.command(&program), "", LIMIT)?;
+    let options =
+        ["--csv", "--output", &tables.display().to_string(), "--trace", &trace.display().to_string()];
+    let outcome = profiled(kit, &route, &options, &program, &[])?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout == plain.stdout && outcome.stderr == plain.stderr, "{outcome}");
+    let tables = fs::read_to_string(&tables)?;
+    // Copies of pageable memory may be split, so only names count here.
+    for begin in ["Copies,", "API calls,"] {
+        ensure!(tables.lines().any(|line| line.starts_with(begin)), "{tables}");
+    }
+    for name in ["\"cudaMemcpy\"", "\"host to device\"", "\"device to host\""] {
+        ensure!(tables.lines().any(|line| line.ends_with(name)), "no {name}:\n{tables}");
+    }
+    let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
+    let call = slices.iter().find(|slice| slice.name == "cudaMemcpy").context("no calls in the timeline")?;
+    ensure!(call.row.starts_with("API, thread ") && call.process == "copies", "{call:?}");
+    let work = slices.iter().find(|slice| slice.category == "copy").context("no copies in the timeline")?;
+    ensure!(work.row.starts_with("GPU 0, stream "), "{work:?}");
+    // Calls and work are on one clock: each piece of work ends after the first call has begun.
+    ensure!(slices.iter().all(|slice| slice.time[1] >= slices[0].time[0]), "{slices:?}");
+
+    profiled(kit, &route, &[], Path::new("/bin/sh"), &["-c", "exit 3"])?.expect_exit(3)?;
+    profiled(kit, &route, &[], Path::new("/no/such/program"), &[])?.expect_exit(127)
+}
+
+/// Calls the library as the header of NVTX does, with a table for each of its two modules.
+const RANGES: &str = r#"
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void *functions[2][16];
+static void **places[2][16];
+static int table(uint32_t module, void ****out, unsigned *length) {
+    const int which = module == 1 ? 0 : module == 5 ? 1 : -1;
+    if (which < 0) return 0;
+    for (int i = 0; i < 16; i++) places[which][i] = i ? &functions[which][i] : 0;
+    *out = places[which], *length = 16;
+    return 1;
+}
+static struct { size_t bytes; int (*table)(uint32_t, void ****, unsigned *); } callbacks = {sizeof callbacks, table};
+static const void *export(uint32_t id) { return id == 1 ? &callbacks : 0; }
+int main(void) {
+    const char *path = getenv("NVTX_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_LAZY) : 0;
+    int (*begin)(void *) = library ? dlsym(library, "InitializeInjectionNvtx2") : 0;
+    if (!begin || begin(export) != 1) return 1;
+    int (*push)(const char *) = functions[0][9], (*pop)(void) = functions[0][11];
+    void *(*create)(const char *) = functions[1][12];
+    int (*push_in)(void *, void *) = functions[1][4], (*pop_in)(void *) = functions[1][5];
+    void *domain = create("training");
+    struct { uint16_t version, size; uint32_t category; int32_t rest[4]; uint64_t payload; int32_t type; const char *text; }
+        attributes = {3, 48, 0, {0}, 0, 1, "inner\n"};
+    if (push("outer") != 0 || push_in(domain, &attributes) != 0) return 2;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!cuda || ((int (*)(unsigned))dlsym(cuda, "cuInit"))(0)) return 3;
+    if (pop_in(domain) != 0 || pop() != 0 || pop() >= 0) return 4;
+    return 0;
+}
+"#;
+
+fn ranges_of_nvtx(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [source, program, trace] = ["program.c", "program", "trace"].map(|name| folder.path().join(name));
+    fs::write(&source, RANGES)?;
+    let mut cc = Command::new("cc");
+    run(cc.arg("-w").arg("-o").arg(&program).arg(&source).arg("-ldl"), "", LIMIT)?.expect_exit(0)?;
+    let route = route(kit, &DaemonOptions::default())?;
+    let outcome = profiled(kit, &route, &["--trace", &trace.display().to_string()], &program, &[])?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stderr.contains("Ranges:"), "{outcome}");
+    let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
+    let range = |name: &str| {
+        let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with("NVTX, thread "));
+        found.map(|slice| slice.time).with_context(|| format!("no range {name}: {slices:?}"))
+    };
+    let ([begin, end], [inner_begin, inner_end]) = (range("outer")?, range("inner?")?);
+    ensure!(begin <= inner_begin && inner_begin < inner_end && inner_end <= end, "{slices:?}");
+    Ok(())
+}

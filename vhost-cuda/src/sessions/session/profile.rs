@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests to a worker that records what its session does, for a profile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use thiserror::Error;
+use vhost_cuda_profile::event::Batch;
+use virtio_cuda_protocol::transport::REPLY_OK;
+use zerocopy::IntoBytes;
+
+use super::{Outgoing, Phase, Session};
+use crate::hand_over::freeze;
+use crate::sessions::link::{self, FromWorker, TO_PROFILE, ToWorker};
+use crate::sessions::recording::{READ, Recording, START, STOP};
+
+/// The time for a worker to answer. Its thread for it does nothing else, but the host's CUPTI may be slow to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The reason for which a session has no profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    /// Another profile of it is recorded.
+    #[error("another profile of the session is being recorded: wait for its end")]
+    Busy,
+    /// It has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// Its worker did not answer in time.
+    #[error("its worker did not answer in time")]
+    Stuck,
+    /// Its worker sent no valid answer.
+    #[error("its worker gave no valid answer")]
+    Malformed,
+    /// The daemon's program is being replaced.
+    #[error("the recording has ended, because the daemon's program is being replaced: begin another one")]
+    Replaced,
+}
+
+/// The request under way.
+#[derive(Debug, Default)]
+pub struct Asked {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// True while there is a [`Profiling`].
+    is_taken: bool,
+    /// The request that the worker has not answered. It stays, so that a late answer is known, and dropped.
+    request: Option<u64>,
+    answer: Option<Result<Vec<u8>, ProfileError>>,
+    ended: bool,
+}
+
+impl Asked {
+    /// Takes a worker's reply if it answers the request under way, else returns its payload.
+    pub fn answered(&self, header: &FromWorker, payload: Vec<u8>) -> Result<(), Vec<u8>> {
+        let mut state = self.state.lock();
+        if state.request != Some(header.id) {
+            return Err(payload);
+        }
+        state.request = None;
+        let is_good = header.status == REPLY_OK;
+        state.answer = Some(if is_good { Ok(payload) } else { Err(ProfileError::Malformed) });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Returns the request that the worker has not answered, for the next program.
+    ///
+    /// Errors: a profile is being recorded.
+    pub fn save(&self) -> Result<Option<u64>, String> {
+        let state = self.state.lock();
+        if state.is_taken { Err("is being recorded for a profile".into()) } else { Ok(state.request) }
+    }
+
+    /// Goes on with what [`Self::save`] has returned in the program before this one: the late answer is known, and dropped.
+    pub fn restore(request: Option<u64>) -> Self {
+        Self { state: Mutex::new(State { request, ..State::default() }), ..Self::default() }
+    }
+
+    /// Notes that the session has ended.
+    pub fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A profile of a session that is being recorded. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Profiling {
+    session: Arc<Session>,
+    recording: Recording,
+}
+
+impl Profiling {
+    /// Begins to record. Each session has one profile at a time.
+    ///
+    /// Errors: see [`ProfileError`].
+    pub fn start(session: &Arc<Session>) -> Result<Self, ProfileError> {
+        let mut state = session.profile.state.lock();
+        match (state.ended, state.is_taken, state.request) {
+            (true, ..) => return Err(ProfileError::Ended),
+            (false, false, None) => state.is_taken = true,
+            _ => return Err(ProfileError::Busy),
+        }
+        drop(state);
+        let mut profiling = Self { session: session.clone(), recording: Recording::default() };
+        // What comes with it is from before.
+        profiling.ask(START)?;
+        Ok(profiling)
+    }
+
+    /// Returns what was recorded since the last time, and the number of records that wait.
+    ///
+    /// Errors: see [`ProfileError`].
+    pub fn read(&mut self) -> Result<(Batch, u64), ProfileError> {
+        self.ask(READ)
+    }
+
+    fn ask(&mut self, what: u32) -> Result<(Batch, u64), ProfileError> {
+        let answer = self.session.ask_for_profile(what)?;
+        let (head, events) = self.recording.read(&answer).ok_or(ProfileError::Malformed)?;
+        let (program, pid, _) = self.session.program();
+        let no_gpu = match head.no_gpu {
+            0 => None,
+            500 => Some(
+                "the host has no CUPTI (install NVIDIA's package of it, or name its folder with --libraries)"
+                    .into(),
+            ),
+            error => Some(format!("the host's CUPTI refuses (CUDA error {error})")),
+        };
+        let (session, program) = (self.session.label(), program.to_owned());
+        Ok((Batch { session, program, pid, events, dropped: head.dropped, no_gpu }, head.left))
+    }
+}
+
+impl Drop for Profiling {
+    fn drop(&mut self) {
+        // A worker that has ended records nothing. One that does not answer may go on, at its own cost: its records are bounded.
+        let _ = self.session.ask_for_profile(STOP);
+        self.session.profile.state.lock().is_taken = false;
+    }
+}
+
+impl Session {
+    /// Sends a request to the worker, and waits for the answer.
+    fn ask_for_profile(&self, what: u32) -> Result<Vec<u8>, ProfileError> {
+        // Until the request is recorded as under way.
+        let permit = freeze::permit();
+        let mut state = self.state.lock();
+        if state.phase != Phase::Open {
+            return Err(ProfileError::Ended);
+        }
+        let mut asked = self.profile.state.lock();
+        if asked.request.is_some() {
+            return Err(ProfileError::Stuck);
+        }
+        state.next_request += 1;
+        let id = state.next_request;
+        (asked.request, asked.answer) = (Some(id), None);
+        drop(asked);
+        let header = ToWorker { kind: TO_PROFILE, id, ..ToWorker::default() };
+        // Still locked: requests reach the worker in the order of their numbers.
+        self.send(Outgoing::Frame(link::encode_request(&header, what.as_bytes(), &[], &[]), id, None));
+        drop(state);
+        drop(permit);
+        let deadline = Instant::now() + PATIENCE;
+        let mut asked = self.profile.state.lock();
+        loop {
+            if let Some(answer) = asked.answer.take() {
+                return answer;
+            }
+            if asked.ended {
+                return Err(ProfileError::Ended);
+            }
+            if self.profile.changed.wait_until(&mut asked, deadline).timed_out() && asked.answer.is_none() {
+                return Err(ProfileError::Stuck);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use virtio_cuda_protocol::transport::{Open, REPLY_INVALID};
+
+    use super::*;
+    use crate::fixture::sleeping_worker;
+    use crate::sessions::link::{FROM_REPLY, profile_request, receive_frame, send_reply};
+    use crate::sessions::recording::{Answer, CALL, Record};
+    use crate::sessions::session::{End, Place};
+
+    /// Answers READ with a record, with garbage, with a refusal, and then not at all; all other requests with nothing.
+    fn play(link: &UnixStream) {
+        let mut reads = 0;
+        while let Ok(Some(frame)) = receive_frame(link) {
+            let Some(request) = profile_request(&frame.payload).filter(|_| frame.header.kind == TO_PROFILE)
+            else {
+                continue;
+            };
+            let mut answer = Answer::new(1 << 10, 500);
+            reads += u32::from(request == READ);
+            answer.record(Record { kind: CALL, begin: 5, end: 3, ..Record::default() });
+            let mut payload = answer.finish(0, 0);
+            let mut header = FromWorker { kind: FROM_REPLY, id: frame.header.id, ..FromWorker::default() };
+            match (request, reads) {
+                (READ, 1) => {}
+                (READ, 2) => payload.truncate(50),
+                (READ, 3) => header.status = REPLY_INVALID,
+                (READ, _) => return,
+                _ => payload = Answer::new(1 << 10, 0).finish(0, 0),
+            }
+            send_reply(link, &header, &payload).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_late_answer_is_dropped_by_the_next_program() {
+        let asked = Asked::restore(Some(7));
+        assert_eq!(asked.save(), Ok(Some(7)));
+        let header = |id| FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
+        assert_eq!(asked.answered(&header(6), vec![1]), Err(vec![1]));
+        assert_eq!(asked.answered(&header(7), vec![1]), Ok(()));
+        assert_eq!(asked.save(), Ok(None));
+    }
+
+    #[test]
+    fn nothing_that_a_worker_answers_is_trusted() {
+        let (worker, theirs) = sleeping_worker();
+        let open = Open { pid: 7, uid: 0, charged_uid: 0, name: [0; 16] };
+        let session =
+            Session::new(1, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
+        let ((opens, opened), (ends, ended)) = (channel(), channel());
+        let runner = session.clone();
+        thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
+        thread::spawn(move || play(&theirs));
+        opened.recv().unwrap();
+        let mut profiling = Profiling::start(&session).unwrap();
+        assert!(session.profile.save().is_err());
+        assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Busy));
+        let (batch, left) = profiling.read().unwrap();
+        assert_eq!((batch.pid, batch.events.len(), batch.events[0].duration(), left), (7, 1, 0, 0));
+        assert!(batch.no_gpu.unwrap().contains("CUPTI"));
+        assert_eq!(profiling.read().err(), Some(ProfileError::Malformed));
+        drop(profiling);
+        assert_eq!(session.profile.save(), Ok(None));
+        let mut again = Profiling::start(&session).unwrap();
+        assert_eq!(again.read().err(), Some(ProfileError::Malformed), "a refusal");
+        // The worker hangs up instead of an answer: the session ends, and nobody waits.
+        assert_eq!(again.read().err(), Some(ProfileError::Ended));
+        assert_eq!(ended.recv_timeout(PATIENCE), Ok(End::Lost));
+        drop(again);
+        assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Ended));
+    }
+}
