@@ -203,12 +203,13 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
         return bundled_level(bundle, stack, level, arguments);
     }
     if level == Level::Unit {
-        let crates = ["--workspace", "--exclude", PACKAGE];
+        // All faults in one run.
+        let crates = ["--workspace", "--exclude", PACKAGE, "--no-fail-fast"];
         let helpers = ["--package", PACKAGE, "--lib"];
         let passed =
             [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments, None));
         let [crates, helpers] = passed;
-        let passed = crates? && helpers? && check_model(paths, arguments)?;
+        let passed = [crates?, helpers?, check_model(paths, arguments)?] == [true; 3];
         return Ok(if passed { Outcome::Passed } else { Outcome::Failed });
     }
     let source = paths.root.join("tests/tests").join(&name);

@@ -107,8 +107,11 @@ impl Backend {
                 let chain = match next_chain(vring, memory) {
                     Ok(Some(chain)) => chain,
                     Ok(None) => break,
-                    // It stays as it is until the driver's next notification.
-                    Err(error) => return debug!("Queue {index} cannot be read: {error}"),
+                    // It stays as it is until the driver's next notification, which is wanted.
+                    Err(error) => {
+                        let _ = vring.enable_notification();
+                        return debug!("Queue {index} cannot be read: {error}");
+                    }
                 };
                 let head = chain.head_index();
                 // A chain may refer to memory that the front-end has added since the last one.
@@ -267,13 +270,11 @@ impl VhostUserBackend for Backend {
             }
         })?;
         *self.transfer.lock() = Some(transfer);
-        self.device.transfers.store(true, Ordering::Release);
         Ok(None)
     }
 
     fn check_device_state(&self) -> io::Result<()> {
         let Some(transfer) = self.transfer.lock().take() else { return Ok(()) };
-        self.device.transfers.store(false, Ordering::Release);
         let result = transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")));
         match &result {
             Ok(()) => info!("connection {}: device state transferred", self.device.connection),
