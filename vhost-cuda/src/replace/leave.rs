@@ -52,6 +52,9 @@ const MAX_REASON: u64 = 2048;
 /// Descriptors that the new program needs beside those that it inherits.
 const FURTHER: usize = 64;
 
+/// A reason for which the program is not replaced now.
+const STARTING: &str = "a worker is being started";
+
 /// Replaces a daemon's program.
 #[derive(Debug)]
 pub struct Replacer {
@@ -157,19 +160,20 @@ impl Replacer {
     }
 
     fn try_stop(&self, held: &Held, asker: Option<&UnixStream>) -> Result<(State, freeze::Stopped), String> {
-        // Takes seconds, in which nothing needs to be held.
-        if self.settings.pool.is_starting() {
-            return Err("a worker is being started".into());
-        }
         let until = Instant::now() + HOLDING;
         let mut reason = "its threads are busy".to_owned();
         loop {
-            // One that has just connected, too.
-            held.add(&self.devices);
-            if let Some(stopped) = freeze::stop() {
-                match self.collect(asker) {
-                    Ok(state) => return Ok((state, stopped)),
-                    Err(busy) => reason = busy,
+            if self.settings.pool.is_starting() {
+                // Takes seconds, for which nothing needs to be held.
+                reason = STARTING.to_owned();
+            } else {
+                // One that has just connected, too.
+                held.add(&self.devices);
+                if let Some(stopped) = freeze::stop() {
+                    match self.collect(asker) {
+                        Ok(state) => return Ok((state, stopped)),
+                        Err(busy) => reason = busy,
+                    }
                 }
             }
             if Instant::now() >= until {
@@ -181,7 +185,7 @@ impl Replacer {
 
     fn collect(&self, asker: Option<&UnixStream>) -> Result<State, String> {
         if self.settings.pool.is_starting() {
-            return Err("a worker is being started".into());
+            return Err(STARTING.into());
         }
         if self.settings.endings.are_left() {
             return Err("a worker of an earlier connection does not end".into());
