@@ -26,6 +26,7 @@ use crate::exchange::Exchange;
 use crate::front_end::device::{END_PATIENCE, Settings};
 use crate::front_end::sigbus;
 use crate::hand_over::files::Leaving;
+use crate::hand_over::freeze;
 use crate::hand_over::main_thread::{self, Tasks};
 use crate::limits::cgroup::{Cgroups, MachineLimits};
 use crate::limits::descriptors::Descriptors;
@@ -280,6 +281,8 @@ fn take_over(
     settings: &Arc<Settings>,
     devices: &Devices,
 ) -> Option<UnixStream> {
+    // A worker that asks for what another one has offered is answered when all offers are there.
+    let _stopped = std::iter::repeat_with(freeze::stop).find_map(|stopped| stopped);
     entry.files.commit();
     let asker = entry.asker();
     let Entry { state, mut files, .. } = entry;
