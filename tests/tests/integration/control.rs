@@ -54,13 +54,23 @@ pub struct Controlled {
 impl Controlled {
     /// Starts one with `more` options, and with the emulator's `memory`.
     pub fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
+        Self::start_with(kit, more, memory, false)
+    }
+
+    /// Starts one from a copy of its program, which can be replaced.
+    pub fn start_copy(kit: &Kit, more: &[&str]) -> Result<Self> {
+        Self::start_with(kit, more, None, true)
+    }
+
+    fn start_with(kit: &Kit, more: &[&str], memory: Option<&str>, is_copy: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let control = Control::at(&folder.path().join("control"));
         let more = more.iter().copied().map(str::to_owned);
         let arguments = control.options().into_iter().chain(more).collect();
         let memory = memory.map(|bytes| ("CUDA_EMULATOR_MEMORY".to_owned(), bytes.to_owned()));
         let environment = memory.into_iter().collect();
-        let mut route = route(kit, &DaemonOptions { arguments, environment, ..Default::default() })?;
+        let options = DaemonOptions { arguments, environment, is_copy, ..Default::default() };
+        let mut route = route(kit, &options)?;
         daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
         Ok(Self { route, control, folder })
     }

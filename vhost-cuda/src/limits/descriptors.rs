@@ -14,9 +14,9 @@ use crate::limits::budget::Budget;
 
 /// The daemon itself: standard streams, the listener, the pool, the log, and temporary descriptors.
 const DAEMON: usize = 64;
-/// A worker: three sockets, the process and its mapper, its messages, the listener of its mappings; and one more while it
-/// starts.
-pub const WORKER: usize = 8;
+/// A worker: three sockets, the process and its mapper, its messages, its counters, the listener of its mappings; and one more
+/// while it starts.
+pub const WORKER: usize = 9;
 /// A connection: its socket, twice, the dirty log, the migration stream, and regions of memory, whose files are open
 /// twice.
 const CONNECTION: usize = 80;

@@ -9,7 +9,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Creates a pool whose workers end at once.
 fn pool(warm: usize) -> WorkerPool {
-    WorkerPool::start(worker_spec(), warm).unwrap()
+    WorkerPool::start(worker_spec(), warm, None).unwrap()
 }
 
 fn idle(ready: bool) -> Idle {

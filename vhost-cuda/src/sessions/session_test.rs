@@ -25,7 +25,8 @@ impl Fixture {
     fn new() -> Self {
         let (worker, theirs) = sleeping_worker();
         let open = Open { pid: 42, uid: 0, charged_uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" };
-        let session = Session::new(7, 1, &open, worker, Arc::default(), Box::new(Arc::default));
+        let session =
+            Session::new(7, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
         let (end, ended) = mpsc::channel();
         let (open, opened) = mpsc::channel();
         let runner = session.clone();
@@ -257,6 +258,7 @@ fn names_from_the_guest_are_made_printable() {
         7,
         1,
         &Open { pid: 42, uid: 0, charged_uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" },
+        Place::default(),
         worker,
         Arc::default(),
         Box::new(Arc::default),
@@ -270,7 +272,15 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let table: Arc<Mutex<Arc<MemoryTable>>> = Arc::default();
     let now = table.clone();
     let open = Open { pid: 42, uid: 0, charged_uid: 0, name: [0; 16] };
-    let session = Session::new(7, 1, &open, worker, Arc::default(), Box::new(move || now.lock().clone()));
+    let session = Session::new(
+        7,
+        1,
+        &open,
+        Place::default(),
+        worker,
+        Arc::default(),
+        Box::new(move || now.lock().clone()),
+    );
     // Before the session has a writer.
     let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
     let region = SharedRegion {

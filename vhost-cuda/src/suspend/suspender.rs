@@ -170,6 +170,12 @@ impl Suspender {
         self.sessions.lock().insert(session.label(), entry);
     }
 
+    /// Takes the host memory of contents that a session of the program before this one has. Others may have taken some since, so it
+    /// may be less.
+    pub fn charge_again(&self, bytes: usize) -> Option<Charge> {
+        (bytes > 0).then(|| self.host.charge(bytes as u64))
+    }
+
     /// Removes a session that has ended.
     pub fn leave(&self, label: u64) {
         self.sessions.lock().remove(&label);

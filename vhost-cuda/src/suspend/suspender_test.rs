@@ -14,7 +14,7 @@ use crate::sessions::link::{
     NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
     receive_frame, send_reply,
 };
-use crate::sessions::session::End;
+use crate::sessions::session::{End, Place};
 
 const MIB: u64 = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,7 +53,15 @@ impl Fixture {
         let (worker, theirs) = sleeping_worker_with(8 * MIB);
         let open = Open { pid: label as u32, uid: 0, charged_uid: 0, name: *b"program\0\0\0\0\0\0\0\0\0" };
         let endings = suspender.endings.clone();
-        let session = Session::new(label, label, &open, worker, endings.clone(), Box::new(Arc::default));
+        let session = Session::new(
+            label,
+            label,
+            &open,
+            Place::default(),
+            worker,
+            endings.clone(),
+            Box::new(Arc::default),
+        );
         let (link, script) = (Arc::new(theirs), Arc::<Script>::default());
         let (ends, played) = (link.clone(), script.clone());
         thread::spawn(move || played.play(&ends));
