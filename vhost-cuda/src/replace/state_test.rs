@@ -58,6 +58,7 @@ fn with_device(link_version: u32) -> Value {
                 },
             },
             "offers": [],
+            "ages": {"calls": 1, "idle": {"secs": 1, "nanos": 0}, "tried": null},
         }],
         "driver_version": 2, "lost": [5], "is_paused": false,
         "ended": {"closed": 1, "lost": 0, "totals": totals},

@@ -70,7 +70,7 @@ impl Fixture {
         let running = thread::spawn(move || {
             let mut how = End::Lost;
             let begin = || {
-                left.join(connection, &runner);
+                left.join(connection, &runner, Ages::default());
                 open.send(()).unwrap();
             };
             runner.run(begin, |end| how = end);
@@ -437,6 +437,21 @@ fn idle_sessions_go_even_if_nobody_needs_their_memory() {
     one.is_asked(TO_RESUME);
     busy.is_asked(TO_SUSPEND);
     assert_ne!(busy.state(), "suspended");
+}
+
+#[test]
+fn ages_go_over_to_the_next_program() {
+    let (before, next) = (crowded(), crowded());
+    let fixture = Fixture::new(&before, 1, 1);
+    fixture.age(&before);
+    assert_eq!(before.ages(2), None, "there is no such session");
+    let ages = before.ages(1).unwrap();
+    let idle = || next.members(Selection::All)[0].idle;
+    next.join(1, &fixture.session, ages);
+    assert!(idle() >= 600 * SECOND, "{:?}", idle());
+    // A call that has ended while the program was being replaced.
+    next.join(1, &fixture.session, Ages { calls: ages.calls + 1, ..ages });
+    assert!(idle() < 600 * SECOND, "{:?}", idle());
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
 use crate::sessions::link;
 use crate::sessions::process::Process;
 use crate::sessions::session::{End, Place, Session, Tables};
+use crate::suspend::suspender::Ages;
 
 /// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
@@ -210,7 +211,7 @@ impl Device {
         drop(sessions);
         let charge = reservation.charge.take();
         drop(reservation);
-        self.run_to_end(&session, Held { slot, membership, of_user, charge }, || {
+        self.run_to_end(&session, Held { slot, membership, of_user, charge }, Ages::default(), || {
             chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
         });
     }
@@ -245,12 +246,18 @@ impl Device {
     }
 
     /// Runs a session until its worker has ended. `opened` is called when its requests are passed to the worker.
-    pub(super) fn run_to_end(self: &Arc<Self>, session: &Arc<Session>, held: Held, opened: impl FnOnce()) {
+    pub(super) fn run_to_end(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        held: Held,
+        ages: Ages,
+        opened: impl FnOnce(),
+    ) {
         let (id, label) = (session.id(), session.label());
         let Held { slot, membership, of_user, charge } = held;
         let opened = || {
             // Its worker can be asked from now on.
-            self.settings.suspender.join(self.connection, session);
+            self.settings.suspender.join(self.connection, session, ages);
             // A call may have waited for its memory before the program was replaced.
             session.residence().wake_again(label);
             opened();

@@ -16,13 +16,14 @@ use super::opening::{Held, Membership, NEXT_LABEL, UserSession};
 use super::{Device, Ended};
 use crate::exchange::SavedOffer;
 use crate::front_end::memory::FileId;
-use crate::front_end::relay::{Relay, SavedRelay};
+use crate::front_end::relay::SavedRelay;
 use crate::front_end::ring::SavedRing;
 use crate::hand_over::files::{Inherited, Leaving};
 use crate::limits::account::{Account, SavedAccount};
 use crate::limits::descriptors;
 use crate::sessions::process::WorkerSpec;
 use crate::sessions::session::{SavedSession, Session};
+use crate::suspend::suspender::Ages;
 
 /// A device with its front-end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,7 @@ pub struct SavedMember {
     /// The session.
     pub session: SavedSession,
     offers: Vec<SavedOffer>,
+    ages: Ages,
 }
 
 impl Device {
@@ -87,8 +89,11 @@ impl Device {
             return Err(busy("a session is being opened, or the connection is ending".into()));
         }
         let mut save = |session: &Arc<Session>| {
-            let offers = self.settings.exchange.save(session.label(), files);
-            Ok(SavedMember { session: session.save(files)?, offers })
+            let label = session.label();
+            let ages = self.settings.suspender.ages(label);
+            let ages = ages.ok_or_else(|| format!("session {label} is being opened, or is ending"))?;
+            let offers = self.settings.exchange.save(label, files);
+            Ok(SavedMember { session: session.save(files)?, offers, ages })
         };
         let members: Result<Vec<_>, String> = sessions.open.values().map(&mut save).collect();
         Ok(SavedDevice {
@@ -162,7 +167,7 @@ impl Device {
         spec: &WorkerSpec,
         files: &mut Inherited,
     ) -> io::Result<()> {
-        let SavedMember { session: saved, offers } = member;
+        let SavedMember { session: saved, offers, ages } = member;
         let (uid, place) = (saved.uid, saved.place);
         let account = self.account.lock().clone();
         let slot = place.account.and_then(|index| Some(account?.join_again(index))).transpose()?;
@@ -187,7 +192,7 @@ impl Device {
         let (device, running) = (self.clone(), session.clone());
         let (open, is_open) = channel();
         let run = move || {
-            device.run_to_end(&running, held, move || {
+            device.run_to_end(&running, held, ages, move || {
                 let _ = open.send(());
             })
         };
@@ -198,10 +203,5 @@ impl Device {
         // Requests that come before would not reach the worker. Without its threads the session has ended.
         let _ = is_open.recv();
         Ok(())
-    }
-
-    /// The relay of its front-end, from the connection on.
-    pub fn relay(&self) -> Option<&Arc<Relay>> {
-        self.relay.get()
     }
 }
