@@ -362,7 +362,7 @@ pub(crate) fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&Fi
 }
 
 /// Fills `bytes`, and returns the accompanying file. Returns `None` if the other end has closed the socket.
-pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
+pub(crate) fn read_with(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
     let (have, file) = loop {
         match socket.recv_with_fd(bytes) {
             Ok(received) => break received,
@@ -374,7 +374,7 @@ pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result
     if have == 0 {
         return Ok(None);
     }
-    socket.read_exact(&mut bytes[have..])?;
+    freeze::Message::of(socket).read_exact(&mut bytes[have..])?;
     Ok(Some(file))
 }
 

@@ -5,19 +5,25 @@
 //! reads, waits for its socket without one, and gives the permit back when the message has had all its effects. While [`stop`]
 //! is held, every message is either carried out or still in its socket, for the next process to read.
 
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 static GATE: RwLock<()> = RwLock::new(());
 static IS_LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// The maximum time for which threads wait because [`stop`] waits for others.
 const ATTEMPT: Duration = Duration::from_millis(50);
+/// The time for a message to arrive as a whole after its first byte. A sender that stalls would otherwise keep the permit of its
+/// reader, and the program could not be replaced.
+const WHOLE: Duration = Duration::from_secs(10);
 
 /// Allows its thread to read messages and to carry them out.
 pub type Permit = RwLockReadGuard<'static, ()>;
@@ -58,6 +64,44 @@ pub fn readable(socket: impl AsFd) -> Permit {
     permit()
 }
 
+/// Reads one message, of which the first byte is there.
+#[derive(Debug)]
+pub struct Message<'a> {
+    socket: &'a UnixStream,
+    until: Instant,
+}
+
+impl<'a> Message<'a> {
+    /// Begins to read.
+    pub fn of(socket: &'a UnixStream) -> Self {
+        Self::within(socket, WHOLE)
+    }
+
+    fn within(socket: &'a UnixStream, time: Duration) -> Self {
+        Self { socket, until: Instant::now() + time }
+    }
+}
+
+impl Read for Message<'_> {
+    /// Errors: `TimedOut` if the rest does not come in time, and those of the socket.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match recv(self.socket, &mut *bytes, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let left = Timespec::try_from(self.until.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut [PollFd::new(self.socket, PollFlags::IN)], left.as_ref()) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
 /// Waits for input. After an error the next read says what is wrong.
 fn wait_for(socket: BorrowedFd<'_>) {
     while poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], None) == Err(Errno::INTR) {}
@@ -70,8 +114,7 @@ pub fn stop() -> Option<Stopped> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
+    use std::io::Write;
     use std::thread;
 
     use super::*;
@@ -98,5 +141,26 @@ mod tests {
         writer.write_all(b"n").unwrap();
         let _permit = readable(&reader);
         assert!(reader.read_exact(&mut [0]).is_ok());
+    }
+
+    #[test]
+    fn the_rest_of_a_message_is_not_waited_for_without_end() {
+        let (reader, mut writer) = UnixStream::pair().unwrap();
+        writer.write_all(b"half").unwrap();
+        let mut bytes = [0; 8];
+        let error = Message::within(&reader, Duration::from_millis(20)).read_exact(&mut bytes).unwrap_err();
+        assert_eq!((error.kind(), &bytes[..4]), (io::ErrorKind::TimedOut, &b"half"[..]));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for byte in b"parts of" {
+                    writer.write_all(&[*byte]).unwrap();
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            Message::of(&reader).read_exact(&mut bytes).unwrap();
+        });
+        assert_eq!(&bytes, b"parts of");
+        drop(writer);
+        assert_eq!(Message::of(&reader).read(&mut bytes).unwrap(), 0);
     }
 }

@@ -525,7 +525,7 @@ impl Session {
 
     /// Takes the next frame. Returns false if the session has ended.
     fn read_reply(&self) -> bool {
-        let (header, payload) = match link::receive_reply(&self.worker.sockets.link) {
+        let (header, payload) = match link::receive_reply(freeze::Message::of(&self.worker.sockets.link)) {
             Ok(Some(frame)) => frame,
             Ok(None) => return false,
             Err(error) => {

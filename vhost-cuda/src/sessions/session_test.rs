@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -235,6 +236,16 @@ fn a_worker_that_answers_what_nobody_asked_loses_its_session() {
     fixture.submit(b"x");
     fixture.reply(99, b"unasked");
     assert_eq!(fixture.ended.recv().unwrap(), End::Lost);
+    fixture.running.join().unwrap();
+    assert_eq!(fixture.guest.reply(0).0, REPLY_SESSION_LOST);
+}
+
+#[test]
+fn a_worker_that_stalls_in_a_reply_loses_its_session() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"x");
+    (&fixture.worker).write_all(&FROM_REPLY.to_ne_bytes()).unwrap();
+    assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(60)), Ok(End::Lost));
     fixture.running.join().unwrap();
     assert_eq!(fixture.guest.reply(0).0, REPLY_SESSION_LOST);
 }
