@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use log::{Level, error, info, log, warn};
@@ -33,7 +33,7 @@ use crate::limits::descriptors::Descriptors;
 use crate::limits::watchdog::{self, Limits};
 use crate::metrics::{gpu_time, server, text};
 use crate::replace::enter::{Entry, log_result, own_program};
-use crate::replace::leave::{Replacer, Sockets};
+use crate::replace::leave::{self, Replacer, Sockets};
 use crate::sessions::endings::Endings;
 use crate::sessions::library;
 use crate::sessions::messages::Messages;
@@ -48,6 +48,9 @@ use connections::{Devices, REFUSALS, accept_all};
 
 /// The output of the capabilities option (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
+
+/// The time for all front-ends of the program before this one. Those that are left then are disconnected.
+const TAKING_OVER: Duration = Duration::from_secs(15);
 
 /// Returns the number of threads that reach half of the link's speed. The other CPUs are left to the guests.
 fn default_copy_threads() -> u32 {
@@ -249,6 +252,9 @@ impl Running {
         }
 
         signals.start(replacer)?;
+        if args.take_over.is_some() {
+            leave::end_after(0);
+        }
         if let Some(asker) = asker {
             control::answer_replace(&asker, args.take_over_refused.clone());
         }
@@ -287,12 +293,13 @@ fn take_over(
     let asker = entry.asker();
     let Entry { state, mut files, .. } = entry;
     connections::count_from(state.next_connection);
+    let deadline = Instant::now() + TAKING_OVER;
     if let Err(error) = settings.images.restore(state.images, &mut files) {
         error!("the cache of device code begins anew: {error}");
     }
     for device in state.devices {
         let connection = device.connection;
-        if let Err(error) = connections::restore(device, spec, &mut files, settings, devices) {
+        if let Err(error) = connections::restore(device, spec, &mut files, settings, devices, deadline) {
             error!("connection {connection}: lost, because this program cannot go on with it: {error:#}");
         }
     }

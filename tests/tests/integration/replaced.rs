@@ -5,6 +5,7 @@
 use std::fs::{self, Permissions};
 use std::io::BufRead;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,12 +14,13 @@ use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::daemon::Daemon;
 use vhost_cuda_tests::frontend::FakeFrontend;
+use vhost_cuda_tests::running::Ended;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::transport::{Opened, PROTOCOL_VERSION, REPLY_OK};
 use zerocopy::FromBytes;
 
 use crate::control::{Controlled, finish};
-use crate::{SETTLE, daemon, expect_good, finish_case};
+use crate::{LIMIT, SETTLE, daemon, expect_good, finish_case};
 
 /// Programs of the table, with what each one has: threads, streams, graphs, a library, textures, pinned memory, memory of
 /// `cuMemCreate`, memory that processes share, and copies through queues.
@@ -33,8 +35,9 @@ const PROGRAMS: [&str; 9] = [
     "virtual_memory",
     "sharing",
 ];
-/// Replacements of a daemon with programs.
+/// Replacements of a daemon with programs, and those that leave nothing behind.
 const REPLACEMENTS: u64 = 20;
+const MANY: u64 = 100;
 /// A program of the table runs until the daemon was replaced this often under its sessions, at most `ROUNDS` times.
 const ENOUGH: u64 = 5;
 const ROUNDS: u32 = 100;
@@ -55,6 +58,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test("replaced::a_recording_ends", a_recording_ends);
     suite.test("replaced::a_program_that_fails_leaves_the_old_one", a_program_that_fails_leaves_the_old_one);
     suite.test("replaced::a_program_that_fails_late_goes_back", a_program_that_fails_late_goes_back);
+    suite.test("replaced::a_program_that_hangs_late_ends", a_program_that_hangs_late_ends);
+    suite.test("replaced::other_versions_are_refused", other_versions_are_refused);
     suite.test("replaced::options_that_cannot_change_are_refused", options_that_cannot_change_are_refused);
 }
 
@@ -149,8 +154,12 @@ fn nothing_is_left_behind(kit: &Kit) -> Result<()> {
     let daemon = daemon(&mut controlled.route)?;
     // One worker is ready beside that of the program.
     daemon.wait_until("a worker is ready", SETTLE, |daemon| daemon.workers().len() == 2)?;
+    let before = daemon.workers();
     controlled.control.ask(REPLACE)?;
-    let counts = |daemon: &Daemon| (daemon.workers().len(), daemon.open_files());
+    // The worker of the program is the one that stays. It has descriptors, too.
+    let stays = |worker: &&u32| before.contains(worker);
+    let worker = daemon.workers().iter().find(stays).copied().context("its worker has ended")?;
+    let counts = |daemon: &Daemon| (daemon.workers().len(), daemon.open_files() + files_of(worker));
     let settled = |daemon: &Daemon| -> Result<usize> {
         daemon.wait_until("a worker is ready", SETTLE, |daemon| counts(daemon).0 == 2)?;
         daemon.wait_until("it has greeted", SETTLE, |daemon| {
@@ -159,8 +168,15 @@ fn nothing_is_left_behind(kit: &Kit) -> Result<()> {
         Ok(counts(daemon).1)
     };
     let before = settled(daemon)?;
-    for _ in 0..REPLACEMENTS {
-        controlled.control.ask(REPLACE)?;
+    let (mut replaced, mut refused) = (0, Vec::new());
+    while replaced < MANY {
+        let answer = controlled.control.ask(REPLACE)?;
+        match answer["ok"] == true {
+            true => replaced += 1,
+            // A machine that is very busy does not let it stop its threads in time.
+            false => refused.push(answer.to_string()),
+        }
+        ensure!(refused.len() < MANY as usize, "{replaced} replacements, and refusals: {refused:?}");
     }
     daemon.wait_until("as many descriptors as before", SETTLE, |daemon| counts(daemon) == (2, before))?;
     let zombies = fs::read_dir("/proc")?.flatten().filter(|entry| {
@@ -170,6 +186,11 @@ fn nothing_is_left_behind(kit: &Kit) -> Result<()> {
     });
     ensure!(zombies.count() == 0, "processes were not waited for");
     finish(program).context("the program")
+}
+
+/// The number of descriptors of a process.
+fn files_of(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
 /// A front-end that speaks vhost-user, as a VMM does: its queues, sessions and memory are there, and it can change them.
@@ -308,6 +329,55 @@ fn a_program_that_fails_late_goes_back(kit: &Kit) -> Result<()> {
     fs::copy(real, daemon(&mut controlled.route)?.program().with_extension("new"))?;
     let installed = daemon(&mut controlled.route)?.program().to_path_buf();
     fs::rename(installed.with_extension("new"), &installed)?;
+    controlled.ask(REPLACE)?;
+    finish(program)
+}
+
+/// A program that passes the check, and then neither serves nor ends, is ended: the programs get an error instead of waiting.
+fn a_program_that_hangs_late_ends(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start_copy(kit, &[])?;
+    let program = controlled.program(kit, &["2", "work"])?;
+    let text = "#!/bin/sh\ncase \"$*\" in *--check-take-over*) exit 0;; esac\nexec sleep 600\n";
+    install(daemon(&mut controlled.route)?, text)?;
+    ensure!(controlled.control.ask(REPLACE).is_err(), "a program that hangs has answered");
+    let outcome = program.finish(LIMIT)?;
+    ensure!(!outcome.stdout.contains("right") && outcome.ended != Ended::Exit(0), "{outcome}");
+    let daemon = daemon(&mut controlled.route)?;
+    let status = daemon.stop()?;
+    ensure!(status.signal() == Some(libc::SIGALRM), "it has ended with {status}");
+    let log = daemon.log();
+    ensure!(log.contains("which ends with all sessions if it does not serve within"), "{log}");
+    // The next daemon serves.
+    fs::copy(kit.stack.daemon(), daemon.program().with_extension("new"))?;
+    fs::rename(daemon.program().with_extension("new"), daemon.program())?;
+    daemon.restart()?;
+    expect_good(kit, &controlled.route, "add_one")
+}
+
+/// The new program refuses a state, and workers, of versions that it does not know, before anything stops.
+fn other_versions_are_refused(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start_copy(kit, &[])?;
+    let program = controlled.program(kit, &["2", "work"])?;
+    let before = controlled.control.session_of(program.pid())?["session"].clone();
+    let real = kit.stack.daemon();
+    let versions = [
+        ("\"worker\":{\"version\":1", "\"worker\":{\"version\":2", "version 2 of the link"),
+        ("^{\"version\":1", "{\"version\":2", "has version 2"),
+    ];
+    for (known, other, reason) in versions {
+        // As if a daemon with that version had written it.
+        let text = format!(
+            "#!/bin/sh\nsed 's/{known}/{other}/' >\"$0.state\"\nexec {} \"$@\" <\"$0.state\"\n",
+            real.display()
+        );
+        install(daemon(&mut controlled.route)?, &text)?;
+        expect_refusal(&controlled, reason)?;
+        ensure!(controlled.control.session_of(program.pid())?["session"] == before, "it is another session");
+        expect_good(kit, &controlled.route, "add_one")?;
+    }
+    // The same with the versions as they are.
+    let text = format!("#!/bin/sh\ncat >\"$0.state\"\nexec {} \"$@\" <\"$0.state\"\n", real.display());
+    install(daemon(&mut controlled.route)?, &text)?;
     controlled.ask(REPLACE)?;
     finish(program)
 }

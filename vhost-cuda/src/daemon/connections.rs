@@ -180,7 +180,7 @@ fn start(
     Ok(())
 }
 
-/// Goes on with a front-end of the program before this one, and with its sessions.
+/// Goes on with a front-end of the program before this one, and with its sessions. The library handles its messages until `deadline`.
 ///
 /// Errors: the state is wrong, or the library refuses what it has accepted before. The front-end is disconnected.
 pub fn restore(
@@ -189,6 +189,7 @@ pub fn restore(
     files: &mut Inherited,
     settings: &Arc<Settings>,
     devices: &Devices,
+    deadline: Instant,
 ) -> anyhow::Result<()> {
     let connection = saved.connection;
     let device = Device::new(connection, settings.clone());
@@ -199,7 +200,7 @@ pub fn restore(
     let relayed = Relay::restore(relay, files).map_err(Into::into);
     let next_avail: Vec<_> = rings.iter().map(|ring| ring.next_avail).collect();
     start(connection, &device, devices, prepared, relayed, |relay| {
-        relay.replay(&next_avail, REPLAY)?;
+        relay.replay(&next_avail, REPLAY.min(deadline.saturating_duration_since(Instant::now())))?;
         device.restore_sessions(sessions, spec, files);
         relay.start(connection)?;
         device.release();

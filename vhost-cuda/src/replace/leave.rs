@@ -49,6 +49,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 const CHECKING: Duration = Duration::from_secs(5);
 /// The maximum number of bytes of its reason.
 const MAX_REASON: u64 = 2048;
+/// The time for the new program to serve, in seconds. Nothing else can end one that hangs: the process has no other program any more.
+/// It is much longer than the new program takes, because its end is that of all sessions.
+const ENTERING: u32 = 30;
 /// Descriptors that the new program needs beside those that it inherits.
 const FURTHER: usize = 64;
 
@@ -132,7 +135,10 @@ impl Replacer {
         );
         let file = self.check(&state).context("the new program refuses the state")?;
         debug!("{} descriptors go over, after {:.3} s", state.files.len(), begun.elapsed().as_secs_f64());
-        info!("replaced by {}", Path::new(&self.common.program).display());
+        info!(
+            "replaced by {}, which ends with all sessions if it does not serve within {ENTERING} s",
+            Path::new(&self.common.program).display()
+        );
         self.settings.pool.drop_idle();
         let (program, options) = (self.common.program.clone(), self.common.options.clone());
         let execute = move || execute(program, options, &file, state.files, None);
@@ -292,10 +298,27 @@ pub fn execute(
     words.extend([OPTION.into(), state.as_raw_fd().to_string().into()]);
     // In one word, because a reason may begin as an option does.
     words.extend(refused.map(|reason| format!("{REFUSED}{reason}").into()));
+    end_after(ENTERING);
     let result = inherit(&numbers).and_then(|()| exec(&program, &words));
+    end_after(0);
     let _ = keep_open(&numbers, false);
     let reason = result.err().unwrap_or_else(|| io::ErrorKind::Other.into());
     anyhow::Error::new(reason).context(format!("{} cannot be executed", Path::new(&program).display()))
+}
+
+/// Has the kernel end this process after some seconds (SIGALRM), whatever program it executes then. 0: not.
+pub fn end_after(seconds: u32) {
+    // SAFETY: plain system calls, and a signal set that is a local and initialised by the first call that gets it. The signal has no
+    // handler in this program, and its default is to end the process.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGALRM);
+        // Whoever has started the daemon may have blocked or ignored it.
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        libc::alarm(seconds);
+    }
 }
 
 /// Closes all other descriptors when a program is executed: those that libraries have opened, too.

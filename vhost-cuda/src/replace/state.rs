@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -114,6 +114,8 @@ impl State {
         let mut file = cache::memory_file(c"cuda-hand-over")?;
         file.write_all(&serde_json::to_vec(self)?)?;
         cache::add_seals(&file, cache::FIXED_LENGTH)?;
+        // The program that checks it may be a script around the real one.
+        file.rewind()?;
         Ok(file)
     }
 
