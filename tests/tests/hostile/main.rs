@@ -22,7 +22,6 @@ mod requests;
 mod sandbox;
 mod soak;
 mod takeover;
-mod takeover_of_the_daemon;
 mod vendor;
 mod walls;
 mod windows;
@@ -60,7 +59,6 @@ fn main() -> ExitCode {
         vendor::collect(suite);
         walls::collect(suite);
         takeover::collect(suite);
-        takeover_of_the_daemon::collect(suite);
         Ok(())
     })
 }

@@ -15,7 +15,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub fn collect(suite: &mut Suite) {
-    suite.test("takeover_of_the_daemon::garbage_is_refused", garbage_is_refused);
+    suite.test("takeover::states_that_no_daemon_has_written", garbage_is_refused);
 }
 
 fn garbage_is_refused(kit: &Kit) -> Result<()> {
