@@ -126,6 +126,14 @@ impl Replacer {
         // A program that does not start delays nobody.
         self.check(&State::new(&self.common, &self.args)).context("the new program does not start")?;
         let _leaving = freeze::Leaving::begin();
+        // Neither do the ends of workers without a session, and the check of the state: it has the same form when all is stopped
+        // again.
+        let _rest = self.settings.pool.rest();
+        self.settings.pool.drop_idle();
+        let (state, held, stopped) = self.stop(asker)?;
+        drop((stopped, held));
+        self.check(&state).context("the new program refuses the state")?;
+        let begun_to_hold = Instant::now();
         let (state, _held, _stopped) = self.stop(asker)?;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let needed = state.files.len() * 2 + FURTHER;
@@ -133,13 +141,18 @@ impl Replacer {
             limit.is_none_or(|limit| needed as u64 <= limit),
             "the new program needs {needed} open files: raise the limit (LimitNOFILE= of a systemd unit, `ulimit -Hn`)"
         );
-        let file = self.check(&state).context("the new program refuses the state")?;
-        debug!("{} descriptors go over, after {:.3} s", state.files.len(), begun.elapsed().as_secs_f64());
+        let file = state.write().context("the state cannot be written")?;
         info!(
             "replaced by {}, which ends with all sessions if it does not serve within {ENTERING} s",
             Path::new(&self.common.program).display()
         );
         self.settings.pool.drop_idle();
+        debug!(
+            "{} descriptors go over, after {:.3} s, of which all waited for {:.3} s",
+            state.files.len(),
+            begun.elapsed().as_secs_f64(),
+            begun_to_hold.elapsed().as_secs_f64()
+        );
         let (program, options) = (self.common.program.clone(), self.common.options.clone());
         let execute = move || execute(program, options, &file, state.files, None);
         // Its thread becomes the new program's first one.
@@ -213,12 +226,12 @@ impl Replacer {
         Ok(state)
     }
 
-    /// Has the new program check a state. Returns the state's file.
-    fn check(&self, state: &State) -> anyhow::Result<File> {
+    /// Has the new program check a state.
+    fn check(&self, state: &State) -> anyhow::Result<()> {
         let file = state.write().context("the state cannot be written")?;
         let mut command = Command::new(&self.common.program);
         command.args(&self.common.options).arg(CHECK);
-        command.stdin(file.try_clone()?).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        command.stdin(file).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let cannot = || format!("{} cannot be executed", Path::new(&self.common.program).display());
         let mut child = command.spawn().with_context(cannot)?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).is_ok_and(|pidfd| {
@@ -242,7 +255,7 @@ impl Replacer {
                 false => bail!("it has not checked the state within {} s", CHECKING.as_secs()),
             }
         }
-        Ok(file)
+        Ok(())
     }
 }
 

@@ -110,9 +110,18 @@ impl State {
     }
 
     /// Writes it to a new file.
+    ///
+    /// Errors: it is too long for [`Self::read`], and those of the file.
     pub fn write(&self) -> io::Result<File> {
+        let bytes = serde_json::to_vec(self)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(io::Error::other(format!(
+                "it has {} bytes, and {MAX_BYTES} are allowed",
+                bytes.len()
+            )));
+        }
         let mut file = cache::memory_file(c"cuda-hand-over")?;
-        file.write_all(&serde_json::to_vec(self)?)?;
+        file.write_all(&bytes)?;
         cache::add_seals(&file, cache::FIXED_LENGTH)?;
         // The program that checks it may be a script around the real one.
         file.rewind()?;

@@ -90,6 +90,8 @@ struct State {
     /// No worker without a waiting session is started before this time.
     no_spare_before: Option<Instant>,
     stopping: bool,
+    /// True while there are no workers in reserve ([`WorkerPool::rest`]).
+    rests: bool,
     greeted: bool,
     /// The present namespaces, for the next program.
     namespaces: Option<(SavedNamespaces, Leaving)>,
@@ -161,6 +163,17 @@ impl State {
     /// Returns the time at which the first worker will exceed its start time limit.
     fn oldest_start(&self) -> Option<Instant> {
         self.idle.values().find(|idle| !idle.ready).map(|idle| idle.since + START_TIMEOUT)
+    }
+}
+
+/// As long as it is held, the pool has no workers in reserve.
+#[derive(Debug)]
+pub struct Rest<'a>(&'a WorkerPool);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.shared.state.lock().rests = false;
+        self.0.shared.wake();
     }
 }
 
@@ -288,7 +301,14 @@ impl WorkerPool {
         state.starting || state.waiting > 0
     }
 
-    /// Ends all workers without a session, and waits for them. New ones are started later.
+    /// Starts workers only for sessions that wait for one, until the value is dropped.
+    pub fn rest(&self) -> Rest<'_> {
+        self.shared.state.lock().rests = true;
+        self.shared.wake();
+        Rest(self)
+    }
+
+    /// Ends all workers without a session, and waits for them. New ones are started, unless the pool rests.
     pub fn drop_idle(&self) {
         let mut state = self.shared.state.lock();
         let idle = std::mem::take(&mut state.idle);
@@ -379,9 +399,10 @@ fn run(shared: &Arc<Shared>, namespaces: Option<&Namespaces>) -> Ended {
             state.namespaces = None;
             return Ended::NamespacesLost;
         }
-        state.end_surplus(shared.warm);
+        let warm = if state.rests { 0 } else { shared.warm };
+        state.end_surplus(warm);
         end_late_starters(&mut state, shared, now);
-        let until = match state.next(shared.warm, now) {
+        let until = match state.next(warm, now) {
             Next::Start => {
                 drop(state);
                 start_one(shared, !std::mem::replace(&mut announced, true));
