@@ -86,8 +86,9 @@ struct Running {
 
 /// Does all that may fail. Until then the program before this one can go on with what `entry` has.
 fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running> {
-    own::hide_memory()?;
     if let Some(entry) = entry {
+        // It has what belongs to guests already.
+        own::hide_memory()?;
         own::drop_ambient()?;
         entry.state.check(args)?;
     }
@@ -100,6 +101,8 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
     }
     // While the process has one thread.
     let namespaces = if wanted { own::may_make_namespaces().map_err(Into::into) } else { Ok(()) };
+    // Not before, because the maps of a user namespace can be written by a process only that is not hidden.
+    own::hide_memory()?;
     let tasks = main_thread::start();
     let signals = Signals::block()?;
     sigbus::install().context("Cannot handle SIGBUS")?;

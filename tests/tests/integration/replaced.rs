@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::cases::case;
-use vhost_cuda_tests::daemon::Daemon;
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::FakeFrontend;
 use vhost_cuda_tests::running::Ended;
 use vhost_cuda_tests::suite::{Kit, Suite};
@@ -43,6 +43,8 @@ const ENOUGH: u64 = 5;
 const ROUNDS: u32 = 100;
 /// The pauses between two replacements: a daemon that is always being replaced serves nobody.
 const PAUSE_US: std::ops::Range<u64> = 10_000..80_000;
+/// A user without privileges.
+const NOBODY: u32 = 65534;
 /// The request.
 pub const REPLACE: &str = r#"{"do":"replace"}"#;
 
@@ -54,6 +56,12 @@ pub fn collect(suite: &mut Suite) {
     suite.test("replaced::suspended_sessions_stay", suspended_sessions_stay);
     suite.test("replaced::nothing_is_left_behind", nothing_is_left_behind);
     suite.test("replaced::a_front_end_goes_on", a_front_end_goes_on);
+    // SAFETY: a plain system call.
+    if unsafe { libc::geteuid() } == 0 {
+        suite.test("replaced::an_unprivileged_daemon", an_unprivileged_daemon);
+    } else {
+        suite.skip("replaced::an_unprivileged_daemon", "the other tests run as one");
+    }
     suite.test("replaced::a_queue_keeps_its_position", a_queue_keeps_its_position);
     suite.test("replaced::a_recording_ends", a_recording_ends);
     suite.test("replaced::a_program_that_fails_leaves_the_old_one", a_program_that_fails_leaves_the_old_one);
@@ -219,6 +227,36 @@ fn a_front_end_goes_on(kit: &Kit) -> Result<()> {
     front_end.show_memory_again()?;
     ensure!(!front_end.is_disconnected(), "it was disconnected");
     FakeFrontend::behave(&socket)
+}
+
+/// A daemon without privileges keeps the rights of its user namespace: new workers are in the namespaces of those before.
+fn an_unprivileged_daemon(kit: &Kit) -> Result<()> {
+    let options = DaemonOptions {
+        device: "emulated".into(),
+        arguments: ["--namespaces", "require"].map(String::from).to_vec(),
+        // Its folders are in the root of workers, and cargo's are not.
+        environment: vec![("LD_LIBRARY_PATH".into(), String::new())],
+        user: Some(NOBODY),
+        ..Default::default()
+    };
+    let mut daemon = Daemon::start(&kit.stack, &options)?;
+    let mut front_end = FakeFrontend::connect(&daemon.socket())?;
+    front_end.hello(PROTOCOL_VERSION)?;
+    let mut sessions = vec![open(&mut front_end)?];
+    for round in 1..=3 {
+        // SAFETY: a plain system call; the daemon is a child that was not waited for.
+        unsafe { libc::kill(daemon.pid() as libc::pid_t, libc::SIGHUP) };
+        daemon.wait_until("it is replaced", SETTLE, |daemon| {
+            daemon.log().matches("in the place of release").count() == round
+        })?;
+        sessions.push(open(&mut front_end)?);
+    }
+    let log = daemon.log();
+    ensure!(!log.contains("new workers cannot be started in the namespaces"), "{log}");
+    for session in sessions {
+        ensure!(front_end.close(session)?.status == REPLY_OK, "{session} is lost");
+    }
+    daemon.stop().map(drop)
 }
 
 /// A queue that has not run since the last replacement is where it was.
