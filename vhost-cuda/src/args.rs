@@ -253,6 +253,18 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true)]
     pub print_capabilities: bool,
 
+    /// Go on with the state in this descriptor. Used by the daemon only, when its program is replaced.
+    #[arg(long, hide = true, value_name = "N")]
+    pub take_over: Option<i32>,
+
+    /// The reason for which the next program did not go on.
+    #[arg(long, hide = true, value_name = "TEXT", requires = "take_over")]
+    pub take_over_refused: Option<String>,
+
+    /// Check the state in the standard input, and exit. Used by the daemon only.
+    #[arg(long, hide = true)]
+    pub check_take_over: bool,
+
     /// The level of messages on stderr: off, error, warn, info, debug or trace. Messages that a guest can repeat are
     /// logged at debug, or in limited number (ends of sessions, with the name of the program, at info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -396,6 +408,8 @@ pub enum CtlCommand {
         #[arg(long)]
         hold: bool,
     },
+    /// Replace the daemon's program by the one that is installed now, while programs run. Options are read again.
+    Replace,
     /// Bring device memory of sessions back.
     Resume {
         #[command(flatten)]
@@ -420,6 +434,13 @@ pub enum CtlCommand {
         #[arg(long, conflicts_with = "json")]
         csv: bool,
     },
+}
+
+impl CtlCommand {
+    /// Returns true if the answer describes sessions.
+    pub fn has_table(&self) -> bool {
+        !matches!(self, Self::Replace)
+    }
 }
 
 /// The sessions of a request.

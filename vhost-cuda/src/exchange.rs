@@ -23,11 +23,14 @@ use std::thread;
 use log::debug;
 use parking_lot::Mutex;
 use rustix::fs::fcntl_get_seals;
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache::{invalid, read_with, write_with};
 use crate::confine::threads;
+use crate::hand_over::files::{Inherited, Leaving, Number};
+use crate::hand_over::freeze;
 use crate::limits::budget::{Budget, Charge};
 use crate::owner::Owner;
 
@@ -155,6 +158,29 @@ struct Shared {
     file: Option<Arc<Kept>>,
 }
 
+/// An offer that is handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedOffer {
+    token: Token,
+    what: u32,
+    device: u32,
+    bytes: u64,
+    handle: Vec<u8>,
+    file: Option<Number>,
+}
+
+impl SavedOffer {
+    /// Returns the offer for [`Exchange::serve`].
+    ///
+    /// Errors: the state is wrong.
+    pub fn restore(self, files: &mut Inherited) -> io::Result<(Token, Offer, Option<File>)> {
+        let handle = self.handle.try_into().map_err(|_| invalid("a handle of another length"))?;
+        let file = self.file.map(|number| files.take(number)).transpose()?.map(File::from);
+        Ok((self.token, Offer { what: self.what, device: self.device, bytes: self.bytes, handle }, file))
+    }
+}
+
 /// A file that the daemon stores.
 #[derive(Debug)]
 struct Kept {
@@ -179,7 +205,6 @@ struct User {
 
 #[derive(Debug, Default)]
 struct State {
-    next_session: u64,
     sessions: HashMap<u64, Session>,
     users: HashMap<Owner, User>,
     offers: HashMap<Token, Shared>,
@@ -195,24 +220,38 @@ impl Exchange {
         Arc::default()
     }
 
-    /// Serves the worker at the other end of `socket`, whose session belongs to `owner`, until it ends. If no thread
-    /// can be started, the worker shares nothing.
+    /// Serves the worker at the other end of `socket`, whose session has the number `session` and belongs to `owner`, until it
+    /// ends. If no thread can be started, the worker shares nothing. `offers` are those that it made to the program before this
+    /// one.
     ///
     /// `settle` waits for the sessions that are ending, and may suspend others. It returns whether there may be more memory.
     pub fn serve(
         self: &Arc<Self>,
         socket: Arc<UnixStream>,
+        session: u64,
         owner: Owner,
         budgets: FileBudgets,
+        offers: Vec<(Token, Offer, Option<File>)>,
         settle: impl Fn(Shortage) -> bool + Send + 'static,
     ) {
         let exchange = self.clone();
+        // At once, so that other workers find what was offered before.
+        let of_user = exchange.begin(session, owner, budgets.of_user);
+        let budgets = [of_user, budgets.machine, budgets.descriptors];
+        for (token, offer, file) in offers {
+            // What the limits allowed before, they may not allow any more.
+            let kept = file.map(|file| keep(file, &budgets)).transpose();
+            let offered = kept.and_then(|kept| {
+                exchange.offer_as(token, Shared { owner, session, offer, file: kept.map(Arc::new) })
+            });
+            if let Err(error) = offered {
+                debug!("exchange: an offer is not kept: {error}");
+            }
+        }
         let serving = move || {
             // They are read from a file, once. The worker has loaded NVIDIA's modules.
             is_nvidia(NVIDIA_MAJOR);
             threads::read_foreign_bytes();
-            let (session, of_user) = exchange.begin(owner, budgets.of_user);
-            let budgets = [of_user, budgets.machine, budgets.descriptors];
             if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, settle) {
                 debug!("exchange: a worker's socket: {error}");
             }
@@ -220,19 +259,31 @@ impl Exchange {
         };
         if let Err(error) = thread::Builder::new().name("exchange".into()).spawn(serving) {
             debug!("exchange: no thread: {error}");
+            self.end(session, owner);
         }
     }
 
-    /// Begins a session of `owner`. Returns its number, and the budget for files of its user, who may have `max_files`.
-    fn begin(&self, owner: Owner, max_files: usize) -> (u64, Arc<Budget>) {
+    /// Returns what a session has offered, for the next program.
+    pub fn save(&self, session: u64, files: &mut Leaving) -> Vec<SavedOffer> {
+        let state = self.0.lock();
+        let tokens = state.sessions.get(&session).into_iter().flat_map(|session| &session.tokens);
+        let mut save = |token: &Token| {
+            let shared = state.offers.get(token)?;
+            let Offer { what, device, bytes, handle } = shared.offer;
+            let file = shared.file.as_ref().map(|kept| files.add(&kept.file));
+            Some(SavedOffer { token: *token, what, device, bytes, handle: handle.to_vec(), file })
+        };
+        tokens.filter_map(&mut save).collect()
+    }
+
+    /// Begins session `session` of `owner`. Returns the budget for files of its user, who may have `max_files`.
+    fn begin(&self, session: u64, owner: Owner, max_files: usize) -> Arc<Budget> {
         let mut state = self.0.lock();
-        state.next_session += 1;
-        let session = state.next_session;
         state.sessions.insert(session, Session::default());
         let new_user = || User { sessions: 0, files: Budget::new(max_files) };
         let user = state.users.entry(owner).or_insert_with(new_user);
         user.sessions += 1;
-        (session, user.files.clone())
+        user.files.clone()
     }
 
     fn end(&self, session: u64, owner: Owner) {
@@ -259,7 +310,9 @@ impl Exchange {
         settle: impl Fn(Shortage) -> bool,
     ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
-        while let Some(file) = read_with(socket, question.as_mut_bytes())? {
+        loop {
+            let _permit = freeze::readable(socket);
+            let Some(file) = read_with(socket, question.as_mut_bytes())? else { return Ok(()) };
             refuse_haste(socket)?;
             if question.kind == SETTLE {
                 let found = u32::from(settle(Shortage::of(question.shortage)));
@@ -270,7 +323,6 @@ impl Exchange {
                 write_with(socket, answer.as_bytes(), kept.as_ref().map(|kept| &kept.file))?;
             }
         }
-        Ok(())
     }
 
     /// Executes a worker's question. Returns `None` if there is no answer.
@@ -315,6 +367,11 @@ impl Exchange {
     fn offer(&self, shared: Shared) -> io::Result<Token> {
         let mut token = [0; TOKEN_BYTES];
         getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
+        self.offer_as(token, shared)
+    }
+
+    /// Stores an offer under a token, unless the session has offered the object under another one.
+    fn offer_as(&self, token: Token, shared: Shared) -> io::Result<Token> {
         let mut state = self.0.lock();
         let state = &mut *state;
         let session =

@@ -28,8 +28,10 @@ fn file(kind: u8) -> Option<File> {
 pub fn run(data: &[u8]) {
     let exchange = Exchange::new();
     let (machine, descriptors) = (Budget::new(FILES), Budget::new(FILES + 1));
-    let begin = |owner| {
-        let (session, of_user) = exchange.begin(owner, USER_FILES);
+    let mut number = 0;
+    let mut begin = |owner| {
+        number += 1;
+        let (session, of_user) = (number, exchange.begin(number, owner, USER_FILES));
         (session, [of_user, machine.clone(), descriptors.clone()])
     };
     let mut sessions: Vec<((u64, Budgets), Owner)> =

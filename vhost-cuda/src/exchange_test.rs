@@ -5,6 +5,7 @@ use crate::cache::seal;
 use crate::owner::Machine;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -16,7 +17,10 @@ fn budgets() -> FileBudgets {
 fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Virtual(machine), uid };
-    exchange.serve(Arc::new(theirs), owner, budgets, |shortage| shortage == Shortage::Device);
+    static SESSIONS: AtomicU64 = AtomicU64::new(1);
+    let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
+    let settle = |shortage| shortage == Shortage::Device;
+    exchange.serve(Arc::new(theirs), session, owner, budgets, Vec::new(), settle);
     ours
 }
 
@@ -220,4 +224,39 @@ fn devices_of_nvidia_are_known_by_their_names() {
         "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-uvm\n\nBlock devices:\n  8 nvidia-not\n";
     assert_eq!(nvidia_majors(devices), [195, 236]);
     assert!(is_nvidia(195) && !is_nvidia(1));
+}
+
+#[test]
+fn offers_go_over_with_their_tokens_and_files() {
+    let before = Exchange::new();
+    let (socket, theirs) = UnixStream::pair().unwrap();
+    let owner = Owner { machine: Machine::Host, uid: 7 };
+    before.serve(Arc::new(theirs), 42, owner, budgets(), Vec::new(), |_| false);
+    let file = seal(b"memory").unwrap();
+    let what = Offer { what: ALLOCATION, device: 1, bytes: 6, handle: [0; HANDLE_BYTES] };
+    let tokens = [offer(&socket, memory(1), None), offer(&socket, what, Some(&file))];
+    let [plain, with_file] = tokens.map(|token| token.unwrap().unwrap());
+    let mut files = Leaving::default();
+    assert!(before.save(41, &mut files).is_empty(), "another session");
+    let saved = before.save(42, &mut files);
+    let json = serde_json::to_vec(&saved).unwrap();
+    let saved: Vec<SavedOffer> = serde_json::from_slice(&json).unwrap();
+    assert_eq!((saved.len(), files.numbers().len()), (2, 1));
+    // The daemon's file is the next program's now.
+    std::mem::forget(before);
+    std::mem::forget(socket);
+    crate::hand_over::files::keep_open(&files.numbers(), true).unwrap();
+    let mut files = Inherited::of(&files.numbers()).unwrap();
+    let wrong = SavedOffer { handle: vec![1], ..saved[0].clone() };
+    assert!(wrong.restore(&mut files).is_err(), "a handle of another length");
+    let offers = saved.into_iter().map(|offer| offer.restore(&mut files)).collect::<io::Result<_>>();
+    let after = Exchange::new();
+    let (again, theirs) = UnixStream::pair().unwrap();
+    after.serve(Arc::new(theirs), 42, owner, budgets(), offers.unwrap(), |_| false);
+    assert_eq!(look_up(&again, plain, MEMORY).unwrap().unwrap().0, memory(1));
+    let (found, file) = look_up(&again, with_file, ALLOCATION).unwrap().unwrap();
+    let mut bytes = [0; 6];
+    file.unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((found, &bytes), (what, b"memory"));
+    assert_eq!(offer(&again, memory(1), None).unwrap(), Some(plain), "the same object again");
 }

@@ -2,6 +2,7 @@
 //! The owner of shared objects: only processes of the same user of the same machine find objects that a process
 //! offers or loads.
 
+use serde::{Deserialize, Serialize};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::front_end::memory::Memory;
@@ -11,7 +12,7 @@ use crate::front_end::memory::Memory;
 const PROCESS_RAM: u64 = 1 << 32;
 
 /// A user of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The machine.
     pub machine: Machine,
@@ -20,7 +21,7 @@ pub struct Owner {
 }
 
 /// The machine of a front-end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Machine {
     /// A virtual machine: the number of its connection.
     Virtual(u64),

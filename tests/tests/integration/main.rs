@@ -16,6 +16,7 @@ mod nccl;
 mod old_root;
 mod profilers;
 mod profiles;
+mod replaced;
 mod shares;
 mod static_runtimes;
 mod sub_libraries;
@@ -81,6 +82,7 @@ fn collect(suite: &mut Suite) {
     old_root::collect(suite);
     profilers::collect(suite);
     profiles::collect(suite);
+    replaced::collect(suite);
     shares::collect(suite);
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);

@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub fn run(args: &CtlArgs) -> Result<()> {
     let request = match &args.command {
         CtlCommand::Status => Request::Status {},
+        CtlCommand::Replace => Request::Replace {},
         CtlCommand::Suspend { selected, timeout, hold } => {
             let Selected { session, connection, all } = *selected;
             let timeout_ms = milliseconds(*timeout);
@@ -52,7 +53,7 @@ pub fn run(args: &CtlArgs) -> Result<()> {
         serde_json::from_str(&line).context("The daemon's answer is not that of a daemon")?;
     if args.json {
         print!("{line}");
-    } else {
+    } else if args.command.has_table() {
         print!("{}", table(&answer));
     }
     if let Some(error) = answer.error {

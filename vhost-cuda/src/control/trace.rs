@@ -11,6 +11,7 @@ use vhost_cuda_profile::event::Batch;
 
 use super::protocol::Answer;
 use super::server::{describe, missing, refusal, write};
+use crate::hand_over::freeze;
 use crate::sessions::session::profile::{ProfileError, Profiling};
 use crate::suspend::suspender::{Selection, Suspender};
 
@@ -21,7 +22,11 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// The maximum number of answers of one worker in a row, so that a busy one does not keep others waiting.
 const IN_A_ROW: usize = 256;
 
-/// Records the selected sessions for `time`, and sends lines of [`Batch`]. Returns the answer that ends them.
+/// The sessions that are recorded, and those that could not be, with the reason.
+pub type Recorded = BTreeMap<u64, Result<Profiling, ProfileError>>;
+
+/// Records the selected sessions for `time`, and sends lines of [`Batch`]. Returns the answer that ends them. If the daemon's program
+/// is being replaced, it waits for the end of the recordings, which are returned, so that they end after the answer.
 ///
 /// Errors: those of the socket. Nothing is recorded any longer then.
 pub fn serve(
@@ -29,16 +34,16 @@ pub fn serve(
     suspender: &Suspender,
     selected: Selection,
     time: Duration,
-) -> io::Result<Answer> {
+) -> io::Result<(Answer, Recorded)> {
     if let Some(error) = missing(selected, &suspender.members(selected)) {
-        return Ok(refusal(error));
+        return Ok((refusal(error), Recorded::new()));
     }
     let until = Instant::now() + time;
-    // Also those that could not be recorded, with the reason.
-    let mut recorded: BTreeMap<u64, Result<Profiling, ProfileError>> = BTreeMap::new();
+    let mut recorded = Recorded::new();
     let mut silent_since = Instant::now();
-    loop {
-        let is_over = Instant::now() >= until;
+    let is_replaced = loop {
+        let is_replaced = freeze::is_leaving();
+        let is_over = is_replaced || Instant::now() >= until;
         let members = suspender.members(selected);
         recorded.retain(|label, _| members.iter().any(|member| member.session.label() == *label));
         for member in &members {
@@ -54,17 +59,22 @@ pub fn serve(
         }
         let is_in_vain = matches!(selected, Selection::Session(_)) && recorded.values().all(Result::is_err);
         if is_over || is_in_vain {
-            break;
+            break is_replaced;
         }
         if silent_since.elapsed() >= SILENCE {
             write(client, &Batch::default())?;
             silent_since = Instant::now();
         }
         thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
+    };
+    if !is_replaced {
+        recorded.retain(|_, profiling| profiling.is_err());
     }
     let reasons: BTreeMap<u64, String> = recorded
-        .into_iter()
-        .filter_map(|(label, profiling)| Some((label, profiling.err()?)))
+        .iter()
+        .map(|(&label, profiling)| {
+            (label, profiling.as_ref().err().copied().unwrap_or(ProfileError::Replaced))
+        })
         .filter(|(_, error)| *error != ProfileError::Ended)
         .map(|(label, error)| (label, error.to_string()))
         .collect();
@@ -74,7 +84,10 @@ pub fn serve(
         .map(|member| describe(member, reasons.get(&member.session.label()).cloned()))
         .collect();
     let (host_memory_used, host_memory_limit) = suspender.host_memory();
-    Ok(Answer { ok: reasons.is_empty(), error: None, sessions, host_memory_used, host_memory_limit })
+    // Without a session that could say it.
+    let error = (is_replaced && reasons.is_empty()).then(|| ProfileError::Replaced.to_string());
+    let ok = reasons.is_empty() && error.is_none();
+    Ok((Answer { ok, error, sessions, host_memory_used, host_memory_limit }, recorded))
 }
 
 /// Sends on what a worker has recorded. Returns whether that was anything.

@@ -3,6 +3,9 @@
 
 mod ending;
 mod opening;
+mod saved;
+
+pub use saved::SavedDevice;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,6 +16,7 @@ use std::time::Duration;
 
 use log::{Level, debug, log, warn};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use vhost_user_backend::ShutdownHandle;
 use virtio_cuda_protocol::transport::{
     EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, PROTOCOL_VERSION,
@@ -30,6 +34,7 @@ use crate::front_end::memory::{
     FileId, Memory, MemoryTable, ReadOnlyFiles, SharedMemory, Snapshot, files_of, has_huge_pages_only,
     mark_all_written, open_read_only, protect,
 };
+use crate::front_end::relay::Relay;
 use crate::front_end::request::{Malformed, Request};
 use crate::front_end::ring::{Chain, Ring};
 use crate::limits::account::Account;
@@ -122,6 +127,9 @@ pub struct Device {
     /// Files that were guest memory at any time, because workers may still map them.
     memory_files: Mutex<HashSet<FileId>>,
     front_end: OnceLock<FrontEnd>,
+    relay: OnceLock<Arc<Relay>>,
+    /// True while its state is written to or read from another host.
+    pub transfers: AtomicBool,
     /// True if its sessions were suspended because all queues were stopped.
     paused: AtomicBool,
     /// True if the device was given up because its workers do not end.
@@ -154,7 +162,8 @@ struct Sessions {
     ended: Ended,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Ended {
     closed: u64,
     lost: u64,
@@ -192,6 +201,8 @@ impl Device {
             read_only: Mutex::default(),
             memory_files: Mutex::default(),
             front_end: OnceLock::new(),
+            relay: OnceLock::new(),
+            transfers: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),
@@ -206,9 +217,10 @@ impl Device {
         self.memory.lock().as_ref().map(|memory| memory.memory())
     }
 
-    /// Records that the front-end is connected. `front_end` ends the connection.
-    pub fn connected(&self, front_end: ShutdownHandle) {
+    /// Records that the front-end is connected through `relay`. `front_end` ends the connection.
+    pub fn connected(&self, front_end: ShutdownHandle, relay: Arc<Relay>) {
         let _ = self.front_end.set(FrontEnd(front_end));
+        let _ = self.relay.set(relay);
         if self.failed.load(Ordering::Acquire) {
             self.hang_up();
         }

@@ -11,7 +11,7 @@ const ROOM: u32 = 64;
 
 /// Creates a device whose workers cannot start. No test here needs one.
 fn device(max_sessions: u32) -> Arc<Device> {
-    let pool = WorkerPool::start(worker_spec(), 0).unwrap();
+    let pool = WorkerPool::start(worker_spec(), 0, None).unwrap();
     Device::new(
         1,
         Arc::new(Settings {

@@ -13,6 +13,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use serde::{Deserialize, Serialize};
 
 use crate::cache;
 
@@ -42,7 +44,7 @@ struct Page {
 }
 
 /// Sums of a session's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Calls that were executed, failed ones included.
     pub calls: u64,
@@ -106,6 +108,16 @@ impl Statistics {
         Ok((Self::map(&file, libc::PROT_READ)?, file))
     }
 
+    /// Maps the counters of a worker of the program before this one.
+    ///
+    /// Errors: the file has another size, or could be shortened, which would end this process on a read.
+    pub fn read(file: &File) -> io::Result<Self> {
+        if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "statistics that are not sealed"));
+        }
+        Self::map(file, libc::PROT_READ)
+    }
+
     fn map(file: &File, protection: i32) -> io::Result<Self> {
         if file.metadata()?.len() != size_of::<Page>() as u64 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "statistics of another size"));
@@ -149,10 +161,10 @@ impl Statistics {
 
     /// Returns the counters of a worker of a test that is charged for `bytes`.
     #[cfg(test)]
-    pub fn charged(bytes: u64) -> Self {
+    pub fn charged(bytes: u64) -> (Self, File) {
         let (statistics, file) = Self::create().unwrap();
         Writing::to(&file).unwrap().statistics.page().device_memory.store(bytes, Ordering::Relaxed);
-        statistics
+        (statistics, file)
     }
 
     /// Returns the present sums.

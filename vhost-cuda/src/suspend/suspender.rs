@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use log::{Level, log};
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 
 use super::host_memory::HostMemory;
 use super::policy::{Candidate, Rules, victims};
@@ -80,6 +81,17 @@ struct Entry {
     tried: Option<Instant>,
     /// True while a thread brings it back.
     is_waking: bool,
+}
+
+/// How long ago things have happened to a session, for the next program. By default nothing has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ages {
+    /// Its calls so far, and the time since the last one of them.
+    calls: u64,
+    idle: Duration,
+    /// The time since it was brought back, or since an attempt to suspend it has failed.
+    tried: Option<Duration>,
 }
 
 /// A session, for those who ask for its state.
@@ -157,17 +169,34 @@ impl Suspender {
     }
 
     /// Adds a session of `connection`, whose worker can be asked from now on.
-    pub fn join(&self, connection: u64, session: &Arc<Session>) {
+    pub fn join(&self, connection: u64, session: &Arc<Session>, ages: Ages) {
         session.residence().wake_to(self.wakes.clone());
+        let now = Instant::now();
+        let ago = |age| now.checked_sub(age).unwrap_or(now);
         let entry = Entry {
             connection,
             session: session.clone(),
-            calls: 0,
-            idle_since: Instant::now(),
-            tried: None,
+            calls: ages.calls,
+            idle_since: ago(ages.idle),
+            tried: ages.tried.map(ago),
             is_waking: false,
         };
         self.sessions.lock().insert(session.label(), entry);
+    }
+
+    /// Returns what [`Self::join`] gets in the next program. `None` for a session that is not there.
+    pub fn ages(&self, label: u64) -> Option<Ages> {
+        self.look();
+        let sessions = self.sessions.lock();
+        let entry = sessions.get(&label)?;
+        let tried = entry.tried.map(|then| then.elapsed());
+        Some(Ages { calls: entry.calls, idle: entry.idle_since.elapsed(), tried })
+    }
+
+    /// Takes the host memory of contents that a session of the program before this one has. Others may have taken some since, so it
+    /// may be less.
+    pub fn charge_again(&self, bytes: usize) -> Option<Charge> {
+        (bytes > 0).then(|| self.host.charge(bytes as u64))
     }
 
     /// Removes a session that has ended.

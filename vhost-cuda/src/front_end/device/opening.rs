@@ -2,6 +2,7 @@
 //! The opening of a session: its slot, worker, account and control group; and the steps after its end.
 
 use std::collections::hash_map::Entry;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -15,7 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::{FileBudgets, Shortage};
+use crate::exchange::{FileBudgets, Offer, Shortage, Token};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
@@ -27,7 +28,8 @@ use crate::owner::{Machine, Owner};
 use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
 use crate::sessions::link;
 use crate::sessions::process::Process;
-use crate::sessions::session::{End, Session, Tables};
+use crate::sessions::session::{End, Place, Session, Tables};
+use crate::suspend::suspender::Ages;
 
 /// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
@@ -36,7 +38,7 @@ static HASTE: Throttle = Throttle::new(1, Duration::from_secs(60));
 /// The time between two looks at whether a session that waits for its turn is still wanted.
 const LOOK: Duration = Duration::from_millis(100);
 /// The next session number in the log, for all connections of the daemon.
-static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
+pub(super) static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
 /// The slot of a session that waits for its worker.
 pub(super) struct Reservation {
@@ -61,14 +63,23 @@ impl Drop for Reservation {
 
 /// One of the sessions that a user of the guest may have: the one to whom the session is charged.
 pub(super) struct UserSession {
-    device: Arc<Device>,
-    uid: u32,
+    pub(super) device: Arc<Device>,
+    pub(super) uid: u32,
+}
+
+/// What a session holds until its worker has ended.
+pub(super) struct Held {
+    pub(super) slot: Option<Slot>,
+    pub(super) membership: Option<Membership>,
+    pub(super) of_user: UserSession,
+    /// The charge for the worker's descriptors.
+    pub(super) charge: Option<Charge>,
 }
 
 /// The place of a session's worker in the control group of its user. Dropped when the worker has ended.
-struct Membership {
-    device: Arc<Device>,
-    uid: u32,
+pub(super) struct Membership {
+    pub(super) device: Arc<Device>,
+    pub(super) uid: u32,
 }
 
 impl Drop for Membership {
@@ -216,17 +227,42 @@ impl Device {
             drop(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
+        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
+        let place = Place {
+            charged_uid: open.charged_uid,
+            account: slot.as_ref().map(Slot::index),
+            in_group: membership.is_some(),
+        };
+        let session =
+            Session::new(id, label, open, place, worker, self.settings.endings.clone(), self.tables());
+        self.serve_questions(&session, open.uid, Vec::new());
+        sessions.open.insert(id, session.clone());
+        drop(sessions);
+        let charge = reservation.charge.take();
+        drop(reservation);
+        self.run_to_end(&session, Held { slot, membership, of_user, charge }, Ages::default(), || {
+            chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+        });
+    }
+
+    /// Serves the images and objects that a session's worker asks for. `offers` are those that it has made before.
+    pub(super) fn serve_questions(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        uid: u32,
+        offers: Vec<(Token, Offer, Option<File>)>,
+    ) {
         let machine = self
             .memory()
             .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory));
-        let owner = Owner { machine, uid: open.uid };
-        self.settings.images.serve(worker.sockets.images.clone(), owner);
+        let (owner, sockets) = (Owner { machine, uid }, &session.worker().sockets);
+        self.settings.images.serve(sockets.images.clone(), owner);
         let budgets = FileBudgets {
             of_user: self.settings.descriptors.user_files,
             machine: self.shared_files.clone(),
             descriptors: self.settings.descriptors.budget.clone(),
         };
-        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
+        let label = session.label();
         let (endings, suspender) = (self.settings.endings.clone(), self.settings.suspender.clone());
         let on_host = machine == Machine::Host;
         let settle = move |shortage| match shortage {
@@ -234,17 +270,26 @@ impl Device {
             Shortage::Limit => endings.settle(PATIENCE, on_host),
             Shortage::Device => endings.settle(PATIENCE, on_host) || suspender.make_room(Some(label)),
         };
-        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets, settle);
-        let session = Session::new(id, label, open, worker, self.settings.endings.clone(), self.tables());
-        sessions.open.insert(id, session.clone());
-        drop(sessions);
-        // Kept until the worker has ended.
-        let _charge = reservation.charge.take();
-        drop(reservation);
+        let exchange = &self.settings.exchange;
+        exchange.serve(sockets.exchange.clone(), label, owner, budgets, offers, settle);
+    }
+
+    /// Runs a session until its worker has ended. `opened` is called when its requests are passed to the worker.
+    pub(super) fn run_to_end(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        held: Held,
+        ages: Ages,
+        opened: impl FnOnce(),
+    ) {
+        let (id, label) = (session.id(), session.label());
+        let Held { slot, membership, of_user, charge } = held;
         let opened = || {
             // Its worker can be asked from now on.
-            self.settings.suspender.join(self.connection, &session);
-            chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+            self.settings.suspender.join(self.connection, session, ages);
+            // A call may have waited for its memory before the program was replaced.
+            session.residence().wake_again(label);
+            opened();
         };
         session.run(opened, |end| {
             // The worker has ended, and its memory is free.
@@ -254,6 +299,7 @@ impl Device {
             self.session_ended(id, end);
             drop(of_user);
         });
+        drop(charge);
     }
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.
@@ -264,7 +310,7 @@ impl Device {
     }
 
     /// Returns the tables of guest memory for a session's writer.
-    fn tables(self: &Arc<Self>) -> Tables {
+    pub(super) fn tables(self: &Arc<Self>) -> Tables {
         let device = self.clone();
         Box::new(move || device.memory_table())
     }

@@ -11,6 +11,7 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
 use super::{Outgoing, Phase, Session};
+use crate::hand_over::freeze;
 use crate::sessions::link::{self, FromWorker, TO_PROFILE, ToWorker};
 use crate::sessions::recording::{READ, Recording, START, STOP};
 
@@ -32,6 +33,9 @@ pub enum ProfileError {
     /// Its worker sent no valid answer.
     #[error("its worker gave no valid answer")]
     Malformed,
+    /// The daemon's program is being replaced.
+    #[error("the recording has ended, because the daemon's program is being replaced: begin another one")]
+    Replaced,
 }
 
 /// The request under way.
@@ -63,6 +67,19 @@ impl Asked {
         state.answer = Some(if is_good { Ok(payload) } else { Err(ProfileError::Malformed) });
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Returns the request that the worker has not answered, for the next program.
+    ///
+    /// Errors: a profile is being recorded.
+    pub fn save(&self) -> Result<Option<u64>, String> {
+        let state = self.state.lock();
+        if state.is_taken { Err("is being recorded for a profile".into()) } else { Ok(state.request) }
+    }
+
+    /// Goes on with what [`Self::save`] has returned in the program before this one: the late answer is known, and dropped.
+    pub fn restore(request: Option<u64>) -> Self {
+        Self { state: Mutex::new(State { request, ..State::default() }), ..Self::default() }
     }
 
     /// Notes that the session has ended.
@@ -132,6 +149,8 @@ impl Drop for Profiling {
 impl Session {
     /// Sends a request to the worker, and waits for the answer.
     fn ask_for_profile(&self, what: u32) -> Result<Vec<u8>, ProfileError> {
+        // Until the request is recorded as under way.
+        let permit = freeze::permit();
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
             return Err(ProfileError::Ended);
@@ -148,6 +167,7 @@ impl Session {
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(Outgoing::Frame(link::encode_request(&header, what.as_bytes(), &[], &[]), id, None));
         drop(state);
+        drop(permit);
         let deadline = Instant::now() + PATIENCE;
         let mut asked = self.profile.state.lock();
         loop {
@@ -176,7 +196,7 @@ mod tests {
     use crate::fixture::sleeping_worker;
     use crate::sessions::link::{FROM_REPLY, profile_request, receive_frame, send_reply};
     use crate::sessions::recording::{Answer, CALL, Record};
-    use crate::sessions::session::End;
+    use crate::sessions::session::{End, Place};
 
     /// Answers READ with a record, with garbage, with a refusal, and then not at all; all other requests with nothing.
     fn play(link: &UnixStream) {
@@ -203,22 +223,35 @@ mod tests {
     }
 
     #[test]
+    fn a_late_answer_is_dropped_by_the_next_program() {
+        let asked = Asked::restore(Some(7));
+        assert_eq!(asked.save(), Ok(Some(7)));
+        let header = |id| FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
+        assert_eq!(asked.answered(&header(6), vec![1]), Err(vec![1]));
+        assert_eq!(asked.answered(&header(7), vec![1]), Ok(()));
+        assert_eq!(asked.save(), Ok(None));
+    }
+
+    #[test]
     fn nothing_that_a_worker_answers_is_trusted() {
         let (worker, theirs) = sleeping_worker();
         let open = Open { pid: 7, uid: 0, charged_uid: 0, name: [0; 16] };
-        let session = Session::new(1, 1, &open, worker, Arc::default(), Box::new(Arc::default));
+        let session =
+            Session::new(1, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
         let ((opens, opened), (ends, ended)) = (channel(), channel());
         let runner = session.clone();
         thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
         thread::spawn(move || play(&theirs));
         opened.recv().unwrap();
         let mut profiling = Profiling::start(&session).unwrap();
+        assert!(session.profile.save().is_err());
         assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Busy));
         let (batch, left) = profiling.read().unwrap();
         assert_eq!((batch.pid, batch.events.len(), batch.events[0].duration(), left), (7, 1, 0, 0));
         assert!(batch.no_gpu.unwrap().contains("CUPTI"));
         assert_eq!(profiling.read().err(), Some(ProfileError::Malformed));
         drop(profiling);
+        assert_eq!(session.profile.save(), Ok(None));
         let mut again = Profiling::start(&session).unwrap();
         assert_eq!(again.read().err(), Some(ProfileError::Malformed), "a refusal");
         // The worker hangs up instead of an answer: the session ends, and nobody waits.
