@@ -307,7 +307,7 @@ fn take_over(
             error!("connection {connection}: lost, because this program cannot go on with it: {error:#}");
         }
     }
-    log_result(args, &state.release);
+    log_result(args, &state.release, state.held_since);
     asker
 }
 

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use log::{error, info};
@@ -14,6 +15,7 @@ use super::leave;
 use super::state::State;
 use crate::args::DaemonArgs;
 use crate::hand_over::files::{Inherited, Number};
+use crate::shares::page::now;
 
 /// What the program before this one has left.
 #[derive(Debug)]
@@ -82,10 +84,13 @@ pub fn check(args: &DaemonArgs) -> anyhow::Result<()> {
     State::read(&File::from(stdin))?.check(args)
 }
 
-/// Logs the result of a replacement.
-pub fn log_result(args: &DaemonArgs, release: &str) {
+/// Logs the result of a replacement of `release`, for which programs have waited since `held_since`.
+pub fn log_result(args: &DaemonArgs, release: &str, held_since: u64) {
+    let waited = Duration::from_nanos(now().saturating_sub(held_since)).as_secs_f64();
     match &args.take_over_refused {
-        Some(reason) => error!("not replaced: {reason}"),
-        None => info!("in the place of release {release}"),
+        Some(reason) => error!("not replaced: {reason}; programs waited for {waited:.3} s"),
+        None => {
+            info!("in the place of release {release}: programs that need the daemon waited for {waited:.3} s")
+        }
     }
 }

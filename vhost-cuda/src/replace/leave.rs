@@ -27,6 +27,7 @@ use crate::daemon::connections::{self, Devices};
 use crate::front_end::device::{Device, Settings};
 use crate::hand_over::files::{Leaving, Number, keep_open};
 use crate::hand_over::{freeze, main_thread};
+use crate::shares::page::now;
 
 /// The option with which the new program gets the descriptor of the state.
 pub const OPTION: &str = "--take-over";
@@ -133,8 +134,9 @@ impl Replacer {
         let (state, held, stopped) = self.stop(asker)?;
         drop((stopped, held));
         self.check(&state).context("the new program refuses the state")?;
-        let begun_to_hold = Instant::now();
-        let (state, _held, _stopped) = self.stop(asker)?;
+        let held_since = now();
+        let (mut state, _held, _stopped) = self.stop(asker)?;
+        state.held_since = held_since;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let needed = state.files.len() * 2 + FURTHER;
         ensure!(
@@ -147,12 +149,7 @@ impl Replacer {
             Path::new(&self.common.program).display()
         );
         self.settings.pool.drop_idle();
-        debug!(
-            "{} descriptors go over, after {:.3} s, of which all waited for {:.3} s",
-            state.files.len(),
-            begun.elapsed().as_secs_f64(),
-            begun_to_hold.elapsed().as_secs_f64()
-        );
+        debug!("{} descriptors go over, after {:.3} s", state.files.len(), begun.elapsed().as_secs_f64());
         let (program, options) = (self.common.program.clone(), self.common.options.clone());
         let execute = move || execute(program, options, &file, state.files, None);
         // Its thread becomes the new program's first one.

@@ -50,6 +50,8 @@ pub struct State {
     pub cgroups: Option<PathBuf>,
     /// The namespaces of workers.
     pub namespaces: Option<SavedNamespaces>,
+    /// The time since which programs wait for the daemon ([`crate::shares::page::now`]).
+    pub held_since: u64,
     /// The number of the next connection.
     pub next_connection: u64,
     /// The connections, with their sessions.
@@ -102,6 +104,7 @@ impl State {
             asker: None,
             cgroups: common.cgroups.clone(),
             namespaces: None,
+            held_since: 0,
             next_connection: 0,
             devices: Vec::new(),
             images: Vec::new(),
