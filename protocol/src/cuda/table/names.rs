@@ -288,7 +288,7 @@ impl Opcode {
             0x0e05 => Self::nvml_field,
             0x0e06 => Self::nvml_value,
             0x0e07 => Self::nvml_get,
-            0x0f00 => Self::vendor_open,
+            0x0f03 => Self::vendor_load,
             0x0f01 => Self::vendor_call,
             0x0f02 => Self::vendor_environment,
             _ => return None,
@@ -577,9 +577,16 @@ impl Opcode {
             Self::nvml_field => "nvml_field",
             Self::nvml_value => "nvml_value",
             Self::nvml_get => "nvml_get",
-            Self::vendor_open => "vendor_open",
+            Self::vendor_load => "vendor_load",
             Self::vendor_call => "vendor_call",
             Self::vendor_environment => "vendor_environment",
+        }
+    }
+    /// Returns the version of the call table that had it first.
+    pub const fn since(self) -> u32 {
+        match self {
+            Self::vendor_load => 4,
+            _ => 3,
         }
     }
 }

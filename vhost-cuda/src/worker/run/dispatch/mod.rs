@@ -343,7 +343,7 @@ pub fn dispatch(
         Opcode::nvml_field => nvml::nvml_field(cx, args, results),
         Opcode::nvml_value => nvml::nvml_value(cx, args, results),
         Opcode::nvml_get => nvml::nvml_get(cx, args, results),
-        Opcode::vendor_open => vendor::vendor_open(cx, args, results),
+        Opcode::vendor_load => vendor::vendor_load(cx, args, results),
         Opcode::vendor_call => vendor::vendor_call(cx, args, results),
         Opcode::vendor_environment => vendor::vendor_environment(cx, args, results),
     }
