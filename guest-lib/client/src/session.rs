@@ -229,3 +229,7 @@ impl Session {
         error.result()
     }
 }
+
+#[cfg(test)]
+#[path = "session_test.rs"]
+mod tests;

@@ -27,6 +27,7 @@ impl Opcode {
             0x0102 => Self::cuDeviceCanAccessPeer,
             0x0103 => Self::cuDeviceGetP2PAttribute,
             0x0104 => Self::device_atomics,
+            0x0105 => Self::cuDeviceGetCliqueCount,
             0x0201 => Self::cuDevicePrimaryCtxRetain,
             0x0202 => Self::cuDevicePrimaryCtxRelease_v2,
             0x0203 => Self::cuDevicePrimaryCtxReset_v2,
@@ -314,6 +315,7 @@ impl Opcode {
             Self::cuDeviceCanAccessPeer => "cuDeviceCanAccessPeer",
             Self::cuDeviceGetP2PAttribute => "cuDeviceGetP2PAttribute",
             Self::device_atomics => "device_atomics",
+            Self::cuDeviceGetCliqueCount => "cuDeviceGetCliqueCount",
             Self::cuDevicePrimaryCtxRetain => "cuDevicePrimaryCtxRetain",
             Self::cuDevicePrimaryCtxRelease_v2 => "cuDevicePrimaryCtxRelease_v2",
             Self::cuDevicePrimaryCtxReset_v2 => "cuDevicePrimaryCtxReset_v2",
@@ -585,6 +587,7 @@ impl Opcode {
     /// Returns the version of the call table that had it first.
     pub const fn since(self) -> u32 {
         match self {
+            Self::cuDeviceGetCliqueCount => 5,
             Self::vendor_load => 4,
             _ => 3,
         }

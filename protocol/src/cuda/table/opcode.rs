@@ -53,6 +53,8 @@ pub enum Opcode {
     /// Returns the capabilities of each `CUatomicOperation` over the link to another device, or to the host if `peer` is
     /// `u32::MAX`: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
     device_atomics = 0x0104,
+    /// The number of fabric cliques that the device is part of.
+    cuDeviceGetCliqueCount = 0x0105,
     /// Retains the primary context of `device` and names it `context` (the same name each time).
     cuDevicePrimaryCtxRetain = 0x0201,
     /// Gives back one retain.

@@ -58,6 +58,7 @@ pub fn dispatch(
         Opcode::cuDeviceCanAccessPeer => device::cuDeviceCanAccessPeer(cx, args, results),
         Opcode::cuDeviceGetP2PAttribute => device::cuDeviceGetP2PAttribute(cx, args, results),
         Opcode::device_atomics => device::device_atomics(cx, args, results),
+        Opcode::cuDeviceGetCliqueCount => device::cuDeviceGetCliqueCount(cx, args, results),
         Opcode::cuDevicePrimaryCtxRetain => context::cuDevicePrimaryCtxRetain(cx, args, results),
         Opcode::cuDevicePrimaryCtxRelease_v2 => context::cuDevicePrimaryCtxRelease_v2(cx, args, results),
         Opcode::cuDevicePrimaryCtxReset_v2 => context::cuDevicePrimaryCtxReset_v2(cx, args, results),
