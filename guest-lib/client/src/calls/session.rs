@@ -8,7 +8,9 @@ use virtio_cuda_protocol::cuda::*;
 
 use crate::{Call, CudaError};
 
-/// Compares call table versions and returns the facts that every process needs first.
+/// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
+/// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
+/// refuses all further calls until the library has sent one that the worker knows.
 pub fn session_hello(call: &mut Call<'_>, call_table_version: u32) -> Result<(u32, i32, u32), CudaError> {
     let mut touched = call.touched(Opcode::session_hello);
     touched.add(&call_table_version);

@@ -9,7 +9,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Opcode {
-    /// Compares call table versions and returns the facts that every process needs first.
+    /// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
+    /// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
+    /// refuses all further calls until the library has sent one that the worker knows.
     session_hello = 0x0001,
     /// Bulk out: the text that device code printed to `fd` (1 or 2), as much as fits; `left` bytes remain.
     session_output = 0x0002,
@@ -51,6 +53,8 @@ pub enum Opcode {
     /// Returns the capabilities of each `CUatomicOperation` over the link to another device, or to the host if `peer` is
     /// `u32::MAX`: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
     device_atomics = 0x0104,
+    /// The number of fabric cliques that the device is part of.
+    cuDeviceGetCliqueCount = 0x0105,
     /// Retains the primary context of `device` and names it `context` (the same name each time).
     cuDevicePrimaryCtxRetain = 0x0201,
     /// Gives back one retain.
@@ -614,9 +618,10 @@ pub enum Opcode {
     /// Calls the function with number `getter` of [`crate::cuda::getter`]; inputs that it does not have are 0. `code` is
     /// its `nvmlReturn_t`. Bulk out: its results, at the places that [`crate::cuda::Getter::places`] returns.
     nvml_get = 0x0e07,
-    /// Loads the host's library of that number, of the major version `major` if possible. `digest` is the digest of the
-    /// guest's rows of it.
-    vendor_open = 0x0f00,
+    /// Loads the host's library of that number, of the major version `major` if possible. Bulk in: the digests of the
+    /// guest's rows of it, 64 bits each, by the functions' numbers; 0 for a number without a function. Bulk out: a bit per
+    /// digest, beginning with the lowest of the first byte: 1 if the worker's row of that number has the same digest.
+    vendor_load = 0x0f03,
     /// Bulk in: a block of arguments; bulk out: a block of answers, if a thread waits for it. Calls the function of
     /// that number.
     vendor_call = 0x0f01,

@@ -29,6 +29,7 @@ impl Opcode {
             Self::cuDeviceCanAccessPeer => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Silent).no_context().no_memory(),
             Self::cuDeviceGetP2PAttribute => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Silent).no_context().no_memory(),
             Self::device_atomics => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Silent).no_context().no_memory(),
+            Self::cuDeviceGetCliqueCount => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Silent).no_context().no_memory(),
             Self::cuDevicePrimaryCtxRetain => Facts::new(State::Creates, Work::Other, Launches::Same, Text::CodePrints).no_context(),
             Self::cuDevicePrimaryCtxRelease_v2 => Facts::new(State::Ends, Work::Other, Launches::Changes, Text::CodePrints).no_context(),
             Self::cuDevicePrimaryCtxReset_v2 => Facts::new(State::Ends, Work::Other, Launches::Changes, Text::CodePrints).no_context(),
@@ -290,7 +291,7 @@ impl Opcode {
             Self::nvml_field => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Code).no_memory(),
             Self::nvml_value => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Code).no_memory(),
             Self::nvml_get => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Code).no_memory(),
-            Self::vendor_open => Facts::new(State::Creates, Work::Other, Launches::Same, Text::CodePrints),
+            Self::vendor_load => Facts::new(State::Creates, Work::Other, Launches::Same, Text::CodePrints),
             Self::vendor_call => Facts::new(State::Library, Work::Kernels, Launches::Same, Text::CodePrints).may_post(),
             Self::vendor_environment => Facts::new(State::Sets(Getter::None("the guest library has the variables")), Work::Other, Launches::Same, Text::Code).no_context(),
         }
@@ -317,6 +318,7 @@ pub const ROWS: &[Row] = &[
     Row::new(Opcode::cuDeviceCanAccessPeer, "forward", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal"), field::<DeviceOrdinal>("peer", "DeviceOrdinal")], &[field::<i32>("can", "i32")]),
     Row::new(Opcode::cuDeviceGetP2PAttribute, "forward", 3, &[field::<i32>("attrib", "i32"), field::<DeviceOrdinal>("src", "DeviceOrdinal"), field::<DeviceOrdinal>("dst", "DeviceOrdinal")], &[field::<i32>("value", "i32")]),
     Row::new(Opcode::device_atomics, "forward", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal"), field::<DeviceOrdinal>("peer", "DeviceOrdinal")], &[field::<[u8; 52]>("capabilities", "[u8; 52]")]),
+    Row::new(Opcode::cuDeviceGetCliqueCount, "forward", 5, &[field::<DeviceOrdinal>("device", "DeviceOrdinal")], &[field::<u64>("count", "u64")]),
     Row::new(Opcode::cuDevicePrimaryCtxRetain, "custom", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal"), field::<ContextId>("context", "ContextId")], &[]),
     Row::new(Opcode::cuDevicePrimaryCtxRelease_v2, "custom", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal")], &[]),
     Row::new(Opcode::cuDevicePrimaryCtxReset_v2, "custom", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal")], &[]),
@@ -578,7 +580,7 @@ pub const ROWS: &[Row] = &[
     Row::new(Opcode::nvml_field, "card", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal"), field::<u32>("field", "u32"), field::<u32>("scope", "u32")], &[field::<u32>("kind", "u32"), field::<u64>("value", "u64")]),
     Row::new(Opcode::nvml_value, "card", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal"), field::<u32>("which", "u32")], &[field::<u32>("value", "u32")]),
     Row::new(Opcode::nvml_get, "custom", 3, &[field::<DeviceOrdinal>("device", "DeviceOrdinal"), field::<u32>("getter", "u32"), field::<[u64; 3]>("inputs", "[u64; 3]")], &[field::<u32>("code", "u32")]),
-    Row::new(Opcode::vendor_open, "custom", 3, &[field::<u32>("library", "u32"), field::<u32>("major", "u32"), field::<u64>("digest", "u64")], &[]),
+    Row::new(Opcode::vendor_load, "custom", 4, &[field::<u32>("library", "u32"), field::<u32>("major", "u32")], &[]),
     Row::new(Opcode::vendor_call, "custom", 3, &[field::<u32>("library", "u32"), field::<u32>("function", "u32")], &[]),
     Row::new(Opcode::vendor_environment, "custom", 3, &[], &[]),
 ];

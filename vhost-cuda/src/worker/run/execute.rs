@@ -179,7 +179,7 @@ fn run(
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
-    if cx.session.refused.load(Ordering::Relaxed) {
+    if cx.session.refused.load(Ordering::Relaxed) && opcode != Opcode::session_hello {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
     let mut pass = enter(opcode, cx)?;

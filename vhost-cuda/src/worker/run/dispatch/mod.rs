@@ -58,6 +58,7 @@ pub fn dispatch(
         Opcode::cuDeviceCanAccessPeer => device::cuDeviceCanAccessPeer(cx, args, results),
         Opcode::cuDeviceGetP2PAttribute => device::cuDeviceGetP2PAttribute(cx, args, results),
         Opcode::device_atomics => device::device_atomics(cx, args, results),
+        Opcode::cuDeviceGetCliqueCount => device::cuDeviceGetCliqueCount(cx, args, results),
         Opcode::cuDevicePrimaryCtxRetain => context::cuDevicePrimaryCtxRetain(cx, args, results),
         Opcode::cuDevicePrimaryCtxRelease_v2 => context::cuDevicePrimaryCtxRelease_v2(cx, args, results),
         Opcode::cuDevicePrimaryCtxReset_v2 => context::cuDevicePrimaryCtxReset_v2(cx, args, results),
@@ -343,7 +344,7 @@ pub fn dispatch(
         Opcode::nvml_field => nvml::nvml_field(cx, args, results),
         Opcode::nvml_value => nvml::nvml_value(cx, args, results),
         Opcode::nvml_get => nvml::nvml_get(cx, args, results),
-        Opcode::vendor_open => vendor::vendor_open(cx, args, results),
+        Opcode::vendor_load => vendor::vendor_load(cx, args, results),
         Opcode::vendor_call => vendor::vendor_call(cx, args, results),
         Opcode::vendor_environment => vendor::vendor_environment(cx, args, results),
     }

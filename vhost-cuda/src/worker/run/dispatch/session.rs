@@ -6,7 +6,9 @@
 
 use super::call::*;
 
-/// Compares call table versions and returns the facts that every process needs first.
+/// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
+/// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
+/// refuses all further calls until the library has sent one that the worker knows.
 pub fn session_hello(
     cx: &mut CallContext<'_>,
     mut args: Reader<'_>,
