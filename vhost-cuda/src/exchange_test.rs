@@ -13,10 +13,23 @@ fn budgets() -> FileBudgets {
     FileBudgets { of_user: 100, machine: Budget::new(100), descriptors: Budget::new(100) }
 }
 
+/// Settles a shortage of the device, and records process 7.
+struct Daemon;
+
+impl Services for Daemon {
+    fn settle(&self, shortage: Shortage) -> bool {
+        shortage == Shortage::Device
+    }
+
+    fn record(&self, pid: u32) -> Option<OwnedFd> {
+        (pid == 7).then(|| UnixStream::pair().unwrap().0.into())
+    }
+}
+
 fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Virtual(machine), uid };
-    exchange.serve(Arc::new(theirs), owner, budgets, |shortage| shortage == Shortage::Device);
+    exchange.serve(Arc::new(theirs), owner, budgets, Daemon);
     ours
 }
 
@@ -186,7 +199,7 @@ fn a_worker_that_does_not_read_its_answers_is_left() {
     let one = worker(&exchange, 7);
     // A thread begins it.
     wait_until("its session has begun", || !exchange.0.lock().sessions.is_empty());
-    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: OFFER, number: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     for _ in 0..100 {
         if write_with(&one, question.as_bytes(), None).is_err() {
             break;
@@ -209,7 +222,7 @@ fn a_worker_without_memory_waits_for_sessions_that_are_ending() {
 fn nonsense_ends_the_conversation() {
     let exchange = Exchange::new();
     let one = worker(&exchange, 7);
-    let question = Question { kind: 9, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: 9, number: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     write_with(&one, question.as_bytes(), None).unwrap();
     expect_end(&one);
 }
@@ -220,4 +233,13 @@ fn devices_of_nvidia_are_known_by_their_names() {
         "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-uvm\n\nBlock devices:\n  8 nvidia-not\n";
     assert_eq!(nvidia_majors(devices), [195, 236]);
     assert!(is_nvidia(195) && !is_nvidia(1));
+}
+
+#[test]
+fn a_recording_is_a_socket_of_its_own() {
+    let exchange = Exchange::new();
+    let worker = worker(&exchange, 1000);
+    assert!(record(&worker, 8).unwrap().is_none());
+    assert!(record(&worker, 7).unwrap().unwrap().metadata().unwrap().file_type().is_socket());
+    assert!(offer(&worker, memory(1), None).unwrap().is_some(), "the questions go on");
 }

@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The request `trace`: records what sessions do, and sends it on until the time is over or the client hangs up.
+//! Recordings: what sessions do is sent on until the time is over or the reader hangs up. For the operator ([`serve`]), and for
+//! profilers in the guest ([`for_guest`]).
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vhost_cuda_profile::event::Batch;
+use log::debug;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vhost_cuda_profile::event::{Batch, Failure};
 
 use super::protocol::Answer;
 use super::server::{describe, missing, refusal, write};
+use crate::confine::threads;
+use crate::limits::budget::Charge;
 use crate::sessions::session::profile::{ProfileError, Profiling};
 use crate::suspend::suspender::{Selection, Suspender};
 
 /// The pause between two looks at the workers. They keep what comes meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest time without a line: a client that has hung up is noticed by it.
+/// The longest time without a line, so that clients can tell a quiet program from a daemon that hangs.
 const SILENCE: Duration = Duration::from_secs(1);
+/// The time for a worker to take a line for its guest.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The maximum number of answers of one worker in a row, so that a busy one does not keep others waiting.
 const IN_A_ROW: usize = 256;
 
@@ -33,41 +42,7 @@ pub fn serve(
     if let Some(error) = missing(selected, &suspender.members(selected)) {
         return Ok(refusal(error));
     }
-    let until = Instant::now() + time;
-    // Also those that could not be recorded, with the reason.
-    let mut recorded: BTreeMap<u64, Result<Profiling, ProfileError>> = BTreeMap::new();
-    let mut silent_since = Instant::now();
-    loop {
-        let is_over = Instant::now() >= until;
-        let members = suspender.members(selected);
-        recorded.retain(|label, _| members.iter().any(|member| member.session.label() == *label));
-        for member in &members {
-            let place = recorded.entry(member.session.label());
-            let place = place.or_insert_with(|| Profiling::start(&member.session));
-            if let Ok(profiling) = place {
-                match pass_on(client, profiling)? {
-                    Ok(true) => silent_since = Instant::now(),
-                    Ok(false) => {}
-                    Err(error) => *place = Err(error),
-                }
-            }
-        }
-        let is_in_vain = matches!(selected, Selection::Session(_)) && recorded.values().all(Result::is_err);
-        if is_over || is_in_vain {
-            break;
-        }
-        if silent_since.elapsed() >= SILENCE {
-            write(client, &Batch::default())?;
-            silent_since = Instant::now();
-        }
-        thread::sleep(PAUSE.min(until.saturating_duration_since(Instant::now())));
-    }
-    let reasons: BTreeMap<u64, String> = recorded
-        .into_iter()
-        .filter_map(|(label, profiling)| Some((label, profiling.err()?)))
-        .filter(|(_, error)| *error != ProfileError::Ended)
-        .map(|(label, error)| (label, error.to_string()))
-        .collect();
+    let reasons = record(client, suspender, selected, Some(Instant::now() + time), |batch| batch)?;
     let members = suspender.members(selected);
     let sessions: Vec<_> = members
         .iter()
@@ -77,10 +52,99 @@ pub fn serve(
     Ok(Answer { ok: reasons.is_empty(), error: None, sessions, host_memory_used, host_memory_limit })
 }
 
+/// Records the selected sessions for a profiler in the guest, on a thread of its own that keeps `charges`. The end of the returned
+/// socket is for its worker, and ends the recording.
+///
+/// Errors: those of the socket and of the thread.
+pub fn for_guest(
+    suspender: Arc<Suspender>,
+    selected: Selection,
+    charges: (Charge, Charge),
+) -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    theirs.set_nonblocking(true)?;
+    ours.set_write_timeout(Some(PATIENCE))?;
+    let recording = move || {
+        threads::read_foreign_bytes();
+        // Numbers of sessions tell how many there are on the host.
+        let recorded = record(&ours, &suspender, selected, None, |batch| Batch { session: 0, ..batch });
+        let sent = recorded.and_then(|reasons| {
+            let failures = reasons.into_values().map(|error| Failure { error });
+            failures.into_iter().try_for_each(|failure| write(&ours, &failure))
+        });
+        if let Err(error) = sent {
+            debug!("A recording for a guest has ended: {error}");
+        }
+        drop(charges);
+    };
+    thread::Builder::new().name("guest-profile".into()).spawn(recording)?;
+    Ok(theirs.into())
+}
+
+/// Records until that time, or until the reader hangs up. The reader gets what `shown` makes of each batch. Returns the reasons for
+/// which sessions are missing in the recording.
+///
+/// Errors: those of the socket.
+fn record(
+    client: &UnixStream,
+    suspender: &Suspender,
+    selected: Selection,
+    until: Option<Instant>,
+    shown: fn(Batch) -> Batch,
+) -> io::Result<BTreeMap<u64, String>> {
+    // Also those that could not be recorded, with the reason.
+    let mut recorded: BTreeMap<u64, Result<Profiling, ProfileError>> = BTreeMap::new();
+    let mut silent_since = Instant::now();
+    let mut is_over = false;
+    loop {
+        is_over |= until.is_some_and(|until| Instant::now() >= until);
+        let members = suspender.members(selected);
+        recorded.retain(|label, _| members.iter().any(|member| member.session.label() == *label));
+        for member in &members {
+            let place = recorded.entry(member.session.label());
+            let place = place.or_insert_with(|| Profiling::start(&member.session));
+            if let Ok(profiling) = place {
+                match pass_on(client, profiling, shown)? {
+                    Ok(true) => silent_since = Instant::now(),
+                    Ok(false) => {}
+                    Err(error) => *place = Err(error),
+                }
+            }
+        }
+        let is_of_one = matches!(selected, Selection::Session(_) | Selection::Process(..));
+        if is_over || is_of_one && recorded.values().all(Result::is_err) {
+            break;
+        }
+        if silent_since.elapsed() >= SILENCE {
+            write(client, &Batch::default())?;
+            silent_since = Instant::now();
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // What was recorded until a reader hangs up is sent: one that only ended its requests reads it.
+        is_over = hangs_up(client, left.map_or(PAUSE, |left| left.min(PAUSE)));
+    }
+    let reason = |(label, profiling): (u64, Result<Profiling, ProfileError>)| {
+        Some((label, profiling.err().filter(|error| *error != ProfileError::Ended)?.to_string()))
+    };
+    Ok(recorded.into_iter().filter_map(reason).collect())
+}
+
+/// Waits for `time`, or until the other end of a socket has ended its requests.
+fn hangs_up(client: &UnixStream, time: Duration) -> bool {
+    let mut ends = [PollFd::from_borrowed_fd(client.as_fd(), PollFlags::RDHUP)];
+    let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    // After an error the next write fails, too.
+    poll(&mut ends, Some(&time)).is_ok_and(|ended| ended > 0)
+}
+
 /// Sends on what a worker has recorded. Returns whether that was anything.
 ///
 /// Errors: those of the socket; inside, the session's.
-fn pass_on(client: &UnixStream, profiling: &mut Profiling) -> io::Result<Result<bool, ProfileError>> {
+fn pass_on(
+    client: &UnixStream,
+    profiling: &mut Profiling,
+    shown: fn(Batch) -> Batch,
+) -> io::Result<Result<bool, ProfileError>> {
     let mut any = false;
     for _ in 0..IN_A_ROW {
         let (batch, left) = match profiling.read() {
@@ -88,7 +152,7 @@ fn pass_on(client: &UnixStream, profiling: &mut Profiling) -> io::Result<Result<
             Err(error) => return Ok(Err(error)),
         };
         if !batch.events.is_empty() || batch.dropped > 0 || batch.no_gpu.is_some() {
-            write(client, &batch)?;
+            write(client, &shown(batch))?;
             any = true;
         }
         if left == 0 {

@@ -3,6 +3,7 @@
 
 mod ending;
 mod opening;
+mod services;
 
 use std::collections::{HashMap, HashSet};
 use std::io;

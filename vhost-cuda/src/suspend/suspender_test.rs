@@ -62,7 +62,7 @@ impl Fixture {
         let running = thread::spawn(move || {
             let mut how = End::Lost;
             let begin = || {
-                left.join(connection, &runner);
+                left.join(connection, Machine::Virtual(connection), &runner);
                 open.send(()).unwrap();
             };
             runner.run(begin, |end| how = end);

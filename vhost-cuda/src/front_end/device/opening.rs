@@ -11,17 +11,18 @@ use virtio_cuda_protocol::transport::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::{FileBudgets, Shortage};
+use crate::exchange::FileBudgets;
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
-use crate::limits::budget::Charge;
+use crate::limits::budget::{Budget, Charge};
 use crate::limits::{descriptors, room};
 use crate::metrics::report::Refusal;
-use crate::owner::{Machine, Owner};
-use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
+use crate::owner::{Machine, Owner, user_of};
+use crate::sessions::endings::PATIENCE;
 use crate::sessions::link;
 use crate::sessions::process::Process;
 use crate::sessions::session::{End, Session, Tables};
@@ -190,6 +191,7 @@ impl Device {
         let machine = self
             .memory()
             .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory));
+        let open = Open { uid: self.uid_of(machine, open.uid), ..*open };
         let owner = Owner { machine, uid: open.uid };
         self.settings.images.serve(worker.sockets.images.clone(), owner);
         let budgets = FileBudgets {
@@ -198,15 +200,16 @@ impl Device {
             descriptors: self.settings.descriptors.budget.clone(),
         };
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let (endings, suspender) = (self.settings.endings.clone(), self.settings.suspender.clone());
-        let on_host = machine == Machine::Host;
-        let settle = move |shortage| match shortage {
-            Shortage::None => endings.settle(SHORT_PATIENCE, false),
-            Shortage::Limit => endings.settle(PATIENCE, on_host),
-            Shortage::Device => endings.settle(PATIENCE, on_host) || suspender.make_room(Some(label)),
+        let services = OfSession {
+            endings: self.settings.endings.clone(),
+            suspender: self.settings.suspender.clone(),
+            descriptors: self.settings.descriptors.budget.clone(),
+            label,
+            owner,
+            recordings: Budget::new(1),
         };
-        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets, settle);
-        let session = Session::new(id, label, open, worker, self.settings.endings.clone(), self.tables());
+        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets, services);
+        let session = Session::new(id, label, &open, worker, self.settings.endings.clone(), self.tables());
         sessions.open.insert(id, session.clone());
         drop(sessions);
         // Kept until the worker has ended.
@@ -214,7 +217,7 @@ impl Device {
         drop(reservation);
         let opened = || {
             // Its worker can be asked from now on.
-            self.settings.suspender.join(self.connection, &session);
+            self.settings.suspender.join(self.connection, machine, &session);
             chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
         };
         session.run(opened, |end| {
@@ -225,6 +228,14 @@ impl Device {
             self.session_ended(id, end);
             drop(of_user);
         });
+    }
+
+    /// Returns the user of a session: the guest's kernel has said it, or the host's does for a process on it.
+    fn uid_of(&self, machine: Machine, said: u32) -> u32 {
+        match machine {
+            Machine::Virtual(_) => said,
+            Machine::Host => self.memory().map_or(said, |memory| user_of(&memory)),
+        }
     }
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.

@@ -128,6 +128,9 @@ fn add_call(
     recorded: Recorded,
     outcome: CuResult<()>,
 ) {
+    if opcode.is_some_and(is_of_profiler) {
+        return;
+    }
     let function = thread.function.take();
     let name = function.map_or(0, |name| session.trace.number_of(name));
     let (kind, name) = match opcode {
@@ -146,6 +149,21 @@ fn add_call(
         path,
         ..Record::default()
     });
+}
+
+/// Returns whether a profiler in the guest makes this call for itself.
+fn is_of_profiler(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::trace_start
+            | Opcode::trace_stop
+            | Opcode::trace_clock
+            | Opcode::trace_read
+            | Opcode::trace_name
+            | Opcode::profile_start
+            | Opcode::profile_read
+            | Opcode::profile_stop
+    )
 }
 
 /// Returns what the record of a call needs to know of its begin, if calls are recorded.
