@@ -19,8 +19,10 @@ use super::gate;
 use super::outstanding::Runs;
 use super::signal;
 use crate::exchange::Shortage;
+use crate::metrics::statistics::{Gate, count_gate};
 use crate::sessions::link::Frame;
 use crate::sessions::recording::{CALL, LIBRARY_CALL, PAGES, POSTED, Record, SUSPENDED};
+use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
@@ -229,6 +231,7 @@ fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass
     let gate = &cx.session.gate;
     let pass = gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot()))?;
     if pass.waited_since > 0 {
+        count_gate(Gate::Suspended, now().saturating_sub(pass.waited_since));
         cx.session.profile.add_wait(cx.thread.number, SUSPENDED, pass.waited_since);
     }
     Ok(Some(pass))
