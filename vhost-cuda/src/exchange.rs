@@ -14,7 +14,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
@@ -54,6 +54,8 @@ pub const WITHDRAW: u32 = 3;
 /// [`Question::kind`]: waits for the sessions that are ending, whose memory the worker may need, and suspends an idle one if the
 /// device has no memory. The answer says whether there may be more memory.
 pub const SETTLE: u32 = 4;
+/// [`Question::kind`]: records a process for a profiler in the guest ([`Services::record`]). The answer's file is a socket.
+pub const RECORD: u32 = 5;
 
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
 pub const MEMORY: u32 = 1;
@@ -88,10 +90,10 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Question {
-    /// [`OFFER`], [`LOOK_UP`], [`WITHDRAW`] or [`SETTLE`].
+    /// [`OFFER`] to [`RECORD`].
     kind: u32,
-    /// For [`SETTLE`], the number of a [`Shortage`]; else 0.
-    shortage: u32,
+    /// For [`SETTLE`], the number of a [`Shortage`]; for [`RECORD`], the process; else 0.
+    number: u32,
     /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
     /// The offered object. A look-up uses only `what`.
@@ -131,6 +133,16 @@ impl Shortage {
             .find(|&shortage| shortage as u32 == number)
             .unwrap_or(Self::None)
     }
+}
+
+/// What the daemon does for a worker beside storing its offers.
+pub trait Services: Send + 'static {
+    /// Waits for the sessions that are ending, and may suspend others. Returns whether there may be more memory.
+    fn settle(&self, shortage: Shortage) -> bool;
+
+    /// Records the process with this id, or the worker's own (0), and returns the socket from which the recording is read.
+    /// `None`: the worker's user may not watch such a process, or there is none.
+    fn record(&self, pid: u32) -> Option<OwnedFd>;
 }
 
 /// The secret by which another session requests an offer.
@@ -223,8 +235,6 @@ impl Exchange {
     /// Serves the worker at the other end of `socket`, whose session has the number `session` and belongs to `owner`, until it
     /// ends. If no thread can be started, the worker shares nothing. `offers` are those that it made to the program before this
     /// one.
-    ///
-    /// `settle` waits for the sessions that are ending, and may suspend others. It returns whether there may be more memory.
     pub fn serve(
         self: &Arc<Self>,
         socket: Arc<UnixStream>,
@@ -232,7 +242,7 @@ impl Exchange {
         owner: Owner,
         budgets: FileBudgets,
         offers: Vec<(Token, Offer, Option<File>)>,
-        settle: impl Fn(Shortage) -> bool + Send + 'static,
+        services: impl Services,
     ) {
         let exchange = self.clone();
         // At once, so that other workers find what was offered before.
@@ -252,7 +262,7 @@ impl Exchange {
             // They are read from a file, once. The worker has loaded NVIDIA's modules.
             is_nvidia(NVIDIA_MAJOR);
             threads::read_foreign_bytes();
-            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, settle) {
+            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, &services) {
                 debug!("exchange: a worker's socket: {error}");
             }
             exchange.end(session, owner);
@@ -307,7 +317,7 @@ impl Exchange {
         owner: Owner,
         session: u64,
         budgets: &Budgets,
-        settle: impl Fn(Shortage) -> bool,
+        services: &impl Services,
     ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
         loop {
@@ -315,8 +325,14 @@ impl Exchange {
             let Some(file) = read_with(socket, question.as_mut_bytes())? else { return Ok(()) };
             refuse_haste(socket)?;
             if question.kind == SETTLE {
-                let found = u32::from(settle(Shortage::of(question.shortage)));
+                let found = u32::from(services.settle(Shortage::of(question.number)));
                 write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), None)?;
+                continue;
+            }
+            if question.kind == RECORD {
+                let recording = services.record(question.number).map(File::from);
+                let found = u32::from(recording.is_some());
+                write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), recording.as_ref())?;
                 continue;
             }
             if let Some((answer, kept)) = self.answer(owner, session, budgets, &question, file)? {
@@ -471,7 +487,7 @@ pub fn offer(
     offer: Offer,
     file: Option<&File>,
 ) -> io::Result<Option<[u8; TOKEN_BYTES]>> {
-    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: OFFER, number: 0, token: [0; TOKEN_BYTES], offer };
     let (answer, _) = ask(socket, &question, file)?;
     Ok((answer.found == 1).then_some(answer.token))
 }
@@ -482,15 +498,14 @@ pub fn look_up(
     token: [u8; TOKEN_BYTES],
     what: u32,
 ) -> io::Result<Option<(Offer, Option<File>)>> {
-    let question =
-        Question { kind: LOOK_UP, shortage: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
+    let question = Question { kind: LOOK_UP, number: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
     let (answer, file) = ask(socket, &question, None)?;
     Ok((answer.found == 1).then_some((answer.offer, file)))
 }
 
 /// Ends an offer.
 pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
-    let question = Question { kind: WITHDRAW, shortage: 0, token, offer: Offer::new_zeroed() };
+    let question = Question { kind: WITHDRAW, number: 0, token, offer: Offer::new_zeroed() };
     write_with(socket, question.as_bytes(), None)
 }
 
@@ -498,8 +513,15 @@ pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()>
 /// more memory.
 pub fn settle(socket: &UnixStream, shortage: Shortage) -> io::Result<bool> {
     let offer = Offer::new_zeroed();
-    let question = Question { kind: SETTLE, shortage: shortage as u32, token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: SETTLE, number: shortage as u32, token: [0; TOKEN_BYTES], offer };
     Ok(ask(socket, &question, None)?.0.found == 1)
+}
+
+/// Returns the socket from which the recording of a process is read ([`Services::record`]).
+pub fn record(socket: &UnixStream, pid: u32) -> io::Result<Option<File>> {
+    let question =
+        Question { kind: RECORD, number: pid, token: [0; TOKEN_BYTES], offer: Offer::new_zeroed() };
+    Ok(ask(socket, &question, None)?.1)
 }
 
 fn ask(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Result<(Answer, Option<File>)> {

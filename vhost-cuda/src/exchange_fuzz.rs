@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
         let mut offer = Offer { what: u32::from(choices.byte() % 7), ..Offer::new_zeroed() };
         let kind = choices.byte();
         (offer.device, offer.handle[0]) = (u32::from(kind & 3), kind >> 4 & 3);
-        let question = Question { kind: u32::from(choices.byte() % 5), shortage: 0, token, offer };
+        let question = Question { kind: u32::from(choices.byte() % 5), number: 0, token, offer };
         if question.kind == 4 {
             // The session's process ends, and another one begins.
             exchange.end(session, owner);

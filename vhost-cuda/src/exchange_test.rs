@@ -14,13 +14,25 @@ fn budgets() -> FileBudgets {
     FileBudgets { of_user: 100, machine: Budget::new(100), descriptors: Budget::new(100) }
 }
 
+/// Settles a shortage of the device, and records process 7.
+struct Daemon;
+
+impl Services for Daemon {
+    fn settle(&self, shortage: Shortage) -> bool {
+        shortage == Shortage::Device
+    }
+
+    fn record(&self, pid: u32) -> Option<OwnedFd> {
+        (pid == 7).then(|| UnixStream::pair().unwrap().0.into())
+    }
+}
+
 fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Virtual(machine), uid };
     static SESSIONS: AtomicU64 = AtomicU64::new(1);
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
-    let settle = |shortage| shortage == Shortage::Device;
-    exchange.serve(Arc::new(theirs), session, owner, budgets, Vec::new(), settle);
+    exchange.serve(Arc::new(theirs), session, owner, budgets, Vec::new(), Daemon);
     ours
 }
 
@@ -190,7 +202,7 @@ fn a_worker_that_does_not_read_its_answers_is_left() {
     let one = worker(&exchange, 7);
     // A thread begins it.
     wait_until("its session has begun", || !exchange.0.lock().sessions.is_empty());
-    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: OFFER, number: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     for _ in 0..100 {
         if write_with(&one, question.as_bytes(), None).is_err() {
             break;
@@ -213,7 +225,7 @@ fn a_worker_without_memory_waits_for_sessions_that_are_ending() {
 fn nonsense_ends_the_conversation() {
     let exchange = Exchange::new();
     let one = worker(&exchange, 7);
-    let question = Question { kind: 9, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: 9, number: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     write_with(&one, question.as_bytes(), None).unwrap();
     expect_end(&one);
 }
@@ -231,7 +243,7 @@ fn offers_go_over_with_their_tokens_and_files() {
     let before = Exchange::new();
     let (socket, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Host, uid: 7 };
-    before.serve(Arc::new(theirs), 42, owner, budgets(), Vec::new(), |_| false);
+    before.serve(Arc::new(theirs), 42, owner, budgets(), Vec::new(), Daemon);
     let file = seal(b"memory").unwrap();
     let what = Offer { what: ALLOCATION, device: 1, bytes: 6, handle: [0; HANDLE_BYTES] };
     let tokens = [offer(&socket, memory(1), None), offer(&socket, what, Some(&file))];
@@ -252,11 +264,20 @@ fn offers_go_over_with_their_tokens_and_files() {
     let offers = saved.into_iter().map(|offer| offer.restore(&mut files)).collect::<io::Result<_>>();
     let after = Exchange::new();
     let (again, theirs) = UnixStream::pair().unwrap();
-    after.serve(Arc::new(theirs), 42, owner, budgets(), offers.unwrap(), |_| false);
+    after.serve(Arc::new(theirs), 42, owner, budgets(), offers.unwrap(), Daemon);
     assert_eq!(look_up(&again, plain, MEMORY).unwrap().unwrap().0, memory(1));
     let (found, file) = look_up(&again, with_file, ALLOCATION).unwrap().unwrap();
     let mut bytes = [0; 6];
     file.unwrap().read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!((found, &bytes), (what, b"memory"));
     assert_eq!(offer(&again, memory(1), None).unwrap(), Some(plain), "the same object again");
+}
+
+#[test]
+fn a_recording_is_a_socket_of_its_own() {
+    let exchange = Exchange::new();
+    let worker = worker(&exchange, 1000);
+    assert!(record(&worker, 8).unwrap().is_none());
+    assert!(record(&worker, 7).unwrap().unwrap().metadata().unwrap().file_type().is_socket());
+    assert!(offer(&worker, memory(1), None).unwrap().is_some(), "the questions go on");
 }

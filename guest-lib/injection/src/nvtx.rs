@@ -10,12 +10,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use vhost_cuda_profile::event::{Event, Kind};
 use vhost_cuda_profile::names::{MAX_BYTES, clean};
 
-use crate::{sink, started};
+use crate::{sink, started, time_of_day};
 
 /// `NVTX_ETID_CALLBACKS`
 const CALLBACKS: u32 = 1;
@@ -137,11 +136,6 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     1
 }
 
-/// Returns the time of CUPTI's records: that of day, in nanoseconds.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
-}
-
 fn thread() -> u32 {
     if THREAD.get() == 0 {
         // SAFETY: gettid has no preconditions.
@@ -165,7 +159,7 @@ fn begin(domain: usize, name: String) -> c_int {
             return None;
         }
         let level = open.iter().filter(|range| range.domain == domain).count();
-        open.push(Open { domain, name, begin: now() });
+        open.push(Open { domain, name, begin: time_of_day() });
         c_int::try_from(level).ok()
     });
     level.ok().flatten().unwrap_or(NO_RANGE)
@@ -181,12 +175,12 @@ fn end(domain: usize) -> c_int {
         Some((range, level))
     });
     let Some((Open { name, begin, .. }, level)) = ended.ok().flatten() else { return NO_RANGE };
-    send(&name, [begin, now()]);
+    send(&name, [begin, time_of_day()]);
     c_int::try_from(level).unwrap_or(NO_RANGE)
 }
 
 fn mark(name: &str) {
-    let time = now();
+    let time = time_of_day();
     send(name, [time, time]);
 }
 
@@ -279,21 +273,21 @@ unsafe extern "C" fn mark_w(text: *const u32) {
 
 unsafe extern "C" fn start_ex(attributes: *const Attributes) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { name_in(attributes) }, now())
+    started::begin(unsafe { name_in(attributes) }, time_of_day())
 }
 
 unsafe extern "C" fn start_a(text: *const c_char) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { narrow(text) }, now())
+    started::begin(unsafe { narrow(text) }, time_of_day())
 }
 
 unsafe extern "C" fn start_w(text: *const u32) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { wide(text) }, now())
+    started::begin(unsafe { wide(text) }, time_of_day())
 }
 
 extern "C" fn range_end(id: u64) {
-    if let (Some(sink), Some(event)) = (sink::get(), started::end(id, now())) {
+    if let (Some(sink), Some(event)) = (sink::get(), started::end(id, time_of_day())) {
         sink.send(event);
     }
 }
@@ -324,7 +318,7 @@ unsafe extern "C" fn domain_mark_ex(_domain: *mut c_void, attributes: *const Att
 
 unsafe extern "C" fn domain_start_ex(_domain: *mut c_void, attributes: *const Attributes) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { name_in(attributes) }, now())
+    started::begin(unsafe { name_in(attributes) }, time_of_day())
 }
 
 extern "C" fn domain_range_end(_domain: *mut c_void, id: u64) {

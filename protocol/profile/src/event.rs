@@ -98,6 +98,14 @@ fn is_zero_u32(value: &u32) -> bool {
     *value == 0
 }
 
+/// The last line of a recording that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// The reason.
+    pub error: String,
+}
+
 /// Events of one process: a line of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {

@@ -24,6 +24,7 @@ mod soak;
 mod takeover;
 mod vendor;
 mod walls;
+mod watching;
 mod windows;
 mod worker;
 
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         soak::collect(suite);
         vendor::collect(suite);
         walls::collect(suite);
+        watching::collect(suite);
         takeover::collect(suite);
         Ok(())
     })

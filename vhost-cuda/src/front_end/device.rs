@@ -4,6 +4,7 @@
 mod ending;
 mod opening;
 mod saved;
+mod services;
 
 pub use saved::SavedDevice;
 

@@ -18,6 +18,7 @@ use super::host_memory::HostMemory;
 use super::policy::{Candidate, Rules, victims};
 use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
+use crate::owner::{Machine, Owner};
 use crate::sessions::endings::Endings;
 use crate::sessions::link::{Moved, NO_HOST_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
@@ -65,6 +66,8 @@ pub enum Selection {
     Session(u64),
     /// All sessions of this connection.
     Connection(u64),
+    /// The sessions of the process with this id, as far as its user may watch it.
+    Process(Owner, u32),
     /// All sessions.
     All,
 }
@@ -73,6 +76,7 @@ pub enum Selection {
 #[derive(Debug)]
 struct Entry {
     connection: u64,
+    machine: Machine,
     session: Arc<Session>,
     /// Its calls at the last look, and the time since which there were no more.
     calls: u64,
@@ -168,13 +172,14 @@ impl Suspender {
         Ok(suspender)
     }
 
-    /// Adds a session of `connection`, whose worker can be asked from now on.
-    pub fn join(&self, connection: u64, session: &Arc<Session>, ages: Ages) {
+    /// Adds a session of `connection` and `machine`, whose worker can be asked from now on.
+    pub fn join(&self, connection: u64, machine: Machine, session: &Arc<Session>, ages: Ages) {
         session.residence().wake_to(self.wakes.clone());
         let now = Instant::now();
         let ago = |age| now.checked_sub(age).unwrap_or(now);
         let entry = Entry {
             connection,
+            machine,
             session: session.clone(),
             calls: ages.calls,
             idle_since: ago(ages.idle),
@@ -212,6 +217,10 @@ impl Suspender {
             Selection::Session(other) => label == other,
             Selection::Connection(connection) => entry.connection == connection,
             Selection::All => true,
+            Selection::Process(owner, process) => {
+                let (_, pid, uid) = entry.session.program();
+                pid == process && owner.may_watch(Owner { machine: entry.machine, uid })
+            }
         };
         let sessions = self.sessions.lock();
         let selected = sessions.iter().filter(|(label, entry)| is_selected(**label, entry));

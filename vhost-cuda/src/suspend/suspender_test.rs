@@ -70,7 +70,7 @@ impl Fixture {
         let running = thread::spawn(move || {
             let mut how = End::Lost;
             let begin = || {
-                left.join(connection, &runner, Ages::default());
+                left.join(connection, Machine::Virtual(connection), &runner, Ages::default());
                 open.send(()).unwrap();
             };
             runner.run(begin, |end| how = end);
@@ -447,10 +447,10 @@ fn ages_go_over_to_the_next_program() {
     assert_eq!(before.ages(2), None, "there is no such session");
     let ages = before.ages(1).unwrap();
     let idle = || next.members(Selection::All)[0].idle;
-    next.join(1, &fixture.session, ages);
+    next.join(1, Machine::Virtual(1), &fixture.session, ages);
     assert!(idle() >= 600 * SECOND, "{:?}", idle());
     // A call that has ended while the program was being replaced.
-    next.join(1, &fixture.session, Ages { calls: ages.calls + 1, ..ages });
+    next.join(1, Machine::Virtual(1), &fixture.session, Ages { calls: ages.calls + 1, ..ages });
     assert!(idle() < 600 * SECOND, "{:?}", idle());
 }
 

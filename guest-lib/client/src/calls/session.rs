@@ -163,3 +163,31 @@ pub fn trace_name(call: &mut Call<'_>, name: u32) -> Result<u64, CudaError> {
     touched.add(&name);
     call.run(Opcode::trace_name, &touched, |writer| Wire::put(&name, writer), Wire::take)
 }
+
+/// Begins to record a process of the calling user on the same machine, by its id; 0 is the calling process. Each session records
+/// one process at a time.
+pub fn profile_start(call: &mut Call<'_>, pid: u32) -> Result<(), CudaError> {
+    let mut touched = call.touched(Opcode::profile_start);
+    touched.add(&pid);
+    call.run(Opcode::profile_start, &touched, |writer| Wire::put(&pid, writer), |_| Ok(()))
+}
+
+/// Bulk out: the next bytes of the recording, lines of the crate `vhost-cuda-profile`. `open` is 0 once all have been read. `ns` is the
+/// clock of the recording, read at the call.
+pub fn profile_read(call: &mut Call<'_>) -> Result<(u64, u32, u64), CudaError> {
+    let touched = call.touched(Opcode::profile_read);
+
+    call.run(
+        Opcode::profile_read,
+        &touched,
+        |_| Ok(()),
+        |reader| Ok((Wire::take(reader)?, Wire::take(reader)?, Wire::take(reader)?)),
+    )
+}
+
+/// Ends the recording. What was recorded until then stays until it is read.
+pub fn profile_stop(call: &mut Call<'_>) -> Result<(), CudaError> {
+    let touched = call.touched(Opcode::profile_stop);
+
+    call.run(Opcode::profile_stop, &touched, |_| Ok(()), |_| Ok(()))
+}

@@ -43,6 +43,14 @@ pub enum Opcode {
     trace_read = 0x0023,
     /// Bulk out: the name of a kernel, as far as it fits, by its number in a piece of work.
     trace_name = 0x0024,
+    /// Begins to record a process of the calling user on the same machine, by its id; 0 is the calling process. Each session records
+    /// one process at a time.
+    profile_start = 0x0025,
+    /// Bulk out: the next bytes of the recording, lines of the crate `vhost-cuda-profile`. `open` is 0 once all have been read. `ns` is the
+    /// clock of the recording, read at the call.
+    profile_read = 0x0026,
+    /// Ends the recording. What was recorded until then stays until it is read.
+    profile_stop = 0x0027,
     /// Constant facts of a device. Bulk out: its attributes as i32, from attribute 1 on (`i32::MIN`: the
     /// driver does not know it). `name` and `pci_bus_id` are NUL-padded.
     device_snapshot = 0x0101,

@@ -14,18 +14,19 @@ use virtio_cuda_protocol::transport::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::{FileBudgets, Offer, Shortage, Token};
+use crate::exchange::{FileBudgets, Offer, Token};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
-use crate::limits::budget::Charge;
+use crate::limits::budget::{Budget, Charge};
 use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
 use crate::metrics::report::Refusal;
-use crate::owner::{Machine, Owner};
-use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
+use crate::owner::{Machine, Owner, user_of};
+use crate::sessions::endings::PATIENCE;
 use crate::sessions::link;
 use crate::sessions::process::Process;
 use crate::sessions::session::{End, Place, Session, Tables};
@@ -227,6 +228,7 @@ impl Device {
             drop(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
+        let open = Open { uid: self.uid_of(open.uid), ..*open };
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
         let place = Place {
             charged_uid: open.charged_uid,
@@ -234,7 +236,7 @@ impl Device {
             in_group: membership.is_some(),
         };
         let session =
-            Session::new(id, label, open, place, worker, self.settings.endings.clone(), self.tables());
+            Session::new(id, label, &open, place, worker, self.settings.endings.clone(), self.tables());
         self.serve_questions(&session, open.uid, Vec::new());
         sessions.open.insert(id, session.clone());
         drop(sessions);
@@ -252,10 +254,7 @@ impl Device {
         uid: u32,
         offers: Vec<(Token, Offer, Option<File>)>,
     ) {
-        let machine = self
-            .memory()
-            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory));
-        let (owner, sockets) = (Owner { machine, uid }, &session.worker().sockets);
+        let (owner, sockets) = (Owner { machine: self.machine(), uid }, &session.worker().sockets);
         self.settings.images.serve(sockets.images.clone(), owner);
         let budgets = FileBudgets {
             of_user: self.settings.descriptors.user_files,
@@ -263,15 +262,16 @@ impl Device {
             descriptors: self.settings.descriptors.budget.clone(),
         };
         let label = session.label();
-        let (endings, suspender) = (self.settings.endings.clone(), self.settings.suspender.clone());
-        let on_host = machine == Machine::Host;
-        let settle = move |shortage| match shortage {
-            Shortage::None => endings.settle(SHORT_PATIENCE, false),
-            Shortage::Limit => endings.settle(PATIENCE, on_host),
-            Shortage::Device => endings.settle(PATIENCE, on_host) || suspender.make_room(Some(label)),
+        let services = OfSession {
+            endings: self.settings.endings.clone(),
+            suspender: self.settings.suspender.clone(),
+            descriptors: self.settings.descriptors.budget.clone(),
+            label,
+            owner,
+            recordings: Budget::new(1),
         };
         let exchange = &self.settings.exchange;
-        exchange.serve(sockets.exchange.clone(), label, owner, budgets, offers, settle);
+        exchange.serve(sockets.exchange.clone(), label, owner, budgets, offers, services);
     }
 
     /// Runs a session until its worker has ended. `opened` is called when its requests are passed to the worker.
@@ -286,7 +286,7 @@ impl Device {
         let Held { slot, membership, of_user, charge } = held;
         let opened = || {
             // Its worker can be asked from now on.
-            self.settings.suspender.join(self.connection, session, ages);
+            self.settings.suspender.join(self.connection, self.machine(), session, ages);
             // A call may have waited for its memory before the program was replaced.
             session.residence().wake_again(label);
             opened();
@@ -300,6 +300,19 @@ impl Device {
             drop(of_user);
         });
         drop(charge);
+    }
+
+    fn machine(&self) -> Machine {
+        self.memory()
+            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory))
+    }
+
+    /// Returns the user of a session: the guest's kernel has said it, or the host's does for a process on it.
+    fn uid_of(&self, said: u32) -> u32 {
+        match self.machine() {
+            Machine::Virtual(_) => said,
+            Machine::Host => self.memory().map_or(said, |memory| user_of(&memory)),
+        }
     }
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.

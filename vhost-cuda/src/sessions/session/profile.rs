@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Requests to a worker that records what its session does, for a profile.
+//! Requests to a worker that records what its session does, for one or more profiles.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
-use vhost_cuda_profile::event::Batch;
+use vhost_cuda_profile::event::{Batch, Event};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
@@ -17,12 +18,16 @@ use crate::sessions::recording::{READ, Recording, START, STOP};
 
 /// The time for a worker to answer. Its thread for it does nothing else, but the host's CUPTI may be slow to start.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum number of profiles of a session at a time. Limits the daemon's memory for events that one of them has not read.
+const MAX_PROFILES: usize = 4;
+/// The maximum number of such events (3 MiB). Further ones are counted and lost.
+const MAX_WAITING: usize = 1 << 14;
 
 /// The reason for which a session has no profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
-    /// Another profile of it is recorded.
-    #[error("another profile of the session is being recorded: wait for its end")]
+    /// Too many profiles of it are recorded.
+    #[error("{MAX_PROFILES} profiles of the session are being recorded: wait for the end of one")]
     Busy,
     /// It has ended.
     #[error("the session has ended")]
@@ -38,21 +43,40 @@ pub enum ProfileError {
     Replaced,
 }
 
-/// The request under way.
+/// The profiles of a session, and the request under way.
 #[derive(Debug, Default)]
 pub struct Asked {
+    /// What the worker has said so far. Locked by the one who asks, until the answer has been handed out.
+    recording: Mutex<Recording>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// True while there is a [`Profiling`].
-    is_taken: bool,
+    /// What each [`Profiling`] has not read, by its number.
+    profiles: BTreeMap<u64, Waiting>,
+    next_profile: u64,
     /// The request that the worker has not answered. It stays, so that a late answer is known, and dropped.
     request: Option<u64>,
     answer: Option<Result<Vec<u8>, ProfileError>>,
     ended: bool,
+}
+
+/// Events that another profile has fetched.
+#[derive(Debug, Default)]
+struct Waiting {
+    events: Vec<Event>,
+    dropped: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, events: &[Event], dropped: u64) {
+        let room = MAX_WAITING - self.events.len();
+        let (kept, lost) = events.split_at(room.min(events.len()));
+        self.events.extend_from_slice(kept);
+        self.dropped += dropped + lost.len() as u64;
+    }
 }
 
 impl Asked {
@@ -74,7 +98,11 @@ impl Asked {
     /// Errors: a profile is being recorded.
     pub fn save(&self) -> Result<Option<u64>, String> {
         let state = self.state.lock();
-        if state.is_taken { Err("is being recorded for a profile".into()) } else { Ok(state.request) }
+        if !state.profiles.is_empty() {
+            Err("is being recorded for a profile".into())
+        } else {
+            Ok(state.request)
+        }
     }
 
     /// Goes on with what [`Self::save`] has returned in the program before this one: the late answer is known, and dropped.
@@ -93,24 +121,34 @@ impl Asked {
 #[derive(Debug)]
 pub struct Profiling {
     session: Arc<Session>,
-    recording: Recording,
+    number: u64,
 }
 
 impl Profiling {
-    /// Begins to record. Each session has one profile at a time.
+    /// Begins to record. The worker records once for all profiles of its session.
     ///
     /// Errors: see [`ProfileError`].
     pub fn start(session: &Arc<Session>) -> Result<Self, ProfileError> {
+        let mut recording = session.profile.recording.lock();
         let mut state = session.profile.state.lock();
-        match (state.ended, state.is_taken, state.request) {
-            (true, ..) => return Err(ProfileError::Ended),
-            (false, false, None) => state.is_taken = true,
-            _ => return Err(ProfileError::Busy),
+        match (state.ended, state.request) {
+            (true, _) => return Err(ProfileError::Ended),
+            (false, Some(_)) => return Err(ProfileError::Stuck),
+            (false, None) if state.profiles.len() >= MAX_PROFILES => return Err(ProfileError::Busy),
+            (false, None) => state.next_profile += 1,
         }
+        let (number, is_first) = (state.next_profile, state.profiles.is_empty());
+        state.profiles.insert(number, Waiting::default());
         drop(state);
-        let mut profiling = Self { session: session.clone(), recording: Recording::default() };
-        // What comes with it is from before.
-        profiling.ask(START)?;
+        let profiling = Self { session: session.clone(), number };
+        if is_first {
+            *recording = Recording::default();
+            // What comes with the answer is from before.
+            let started = profiling.fetch(START, &mut recording);
+            // It is locked once more if `profiling` is dropped.
+            drop(recording);
+            started?;
+        }
         Ok(profiling)
     }
 
@@ -118,13 +156,30 @@ impl Profiling {
     ///
     /// Errors: see [`ProfileError`].
     pub fn read(&mut self) -> Result<(Batch, u64), ProfileError> {
-        self.ask(READ)
+        let session = self.session.clone();
+        let mut recording = session.profile.recording.lock();
+        let waiting = session.profile.state.lock().profiles.get_mut(&self.number).map(std::mem::take);
+        let Waiting { events, dropped } = waiting.unwrap_or_default();
+        if events.is_empty() && dropped == 0 {
+            return self.fetch(READ, &mut recording);
+        }
+        // The worker may have more.
+        Ok((Batch { events, dropped, ..self.batch() }, 1))
     }
 
-    fn ask(&mut self, what: u32) -> Result<(Batch, u64), ProfileError> {
-        let answer = self.session.ask_for_profile(what)?;
-        let (head, events) = self.recording.read(&answer).ok_or(ProfileError::Malformed)?;
+    fn batch(&self) -> Batch {
         let (program, pid, _) = self.session.program();
+        Batch { session: self.session.label(), program: program.to_owned(), pid, ..Batch::default() }
+    }
+
+    /// Asks the worker, and keeps what it answers for the other profiles.
+    fn fetch(&self, what: u32, recording: &mut Recording) -> Result<(Batch, u64), ProfileError> {
+        let answer = self.session.ask_for_profile(what)?;
+        let (head, events) = recording.read(&answer).ok_or(ProfileError::Malformed)?;
+        let mut state = self.session.profile.state.lock();
+        let others = state.profiles.iter_mut().filter(|(number, _)| **number != self.number);
+        others.for_each(|(_, waiting)| waiting.add(&events, head.dropped));
+        drop(state);
         let no_gpu = match head.no_gpu {
             0 => None,
             500 => Some(
@@ -133,16 +188,23 @@ impl Profiling {
             ),
             error => Some(format!("the host's CUPTI refuses (CUDA error {error})")),
         };
-        let (session, program) = (self.session.label(), program.to_owned());
-        Ok((Batch { session, program, pid, events, dropped: head.dropped, no_gpu }, head.left))
+        Ok((Batch { events, dropped: head.dropped, no_gpu, ..self.batch() }, head.left))
     }
 }
 
 impl Drop for Profiling {
     fn drop(&mut self) {
-        // A worker that has ended records nothing. One that does not answer may go on, at its own cost: its records are bounded.
-        let _ = self.session.ask_for_profile(STOP);
-        self.session.profile.state.lock().is_taken = false;
+        // Nobody else may begin meanwhile.
+        let _recording = self.session.profile.recording.lock();
+        let mut state = self.session.profile.state.lock();
+        state.profiles.remove(&self.number);
+        let is_last = state.profiles.is_empty();
+        drop(state);
+        if is_last {
+            // A worker that has ended records nothing. One that does not answer may go on, at its own cost: its records are
+            // bounded.
+            let _ = self.session.ask_for_profile(STOP);
+        }
     }
 }
 
@@ -245,10 +307,16 @@ mod tests {
         opened.recv().unwrap();
         let mut profiling = Profiling::start(&session).unwrap();
         assert!(session.profile.save().is_err());
+        let mut beside: Vec<_> = (1..MAX_PROFILES).map(|_| Profiling::start(&session).unwrap()).collect();
         assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Busy));
         let (batch, left) = profiling.read().unwrap();
         assert_eq!((batch.pid, batch.events.len(), batch.events[0].duration(), left), (7, 1, 0, 0));
         assert!(batch.no_gpu.unwrap().contains("CUPTI"));
+        // What one has fetched, the others get, without another request.
+        for other in &mut beside {
+            assert_eq!(other.read().unwrap().0.events, batch.events);
+        }
+        drop(beside);
         assert_eq!(profiling.read().err(), Some(ProfileError::Malformed));
         drop(profiling);
         assert_eq!(session.profile.save(), Ok(None));
@@ -259,5 +327,14 @@ mod tests {
         assert_eq!(ended.recv_timeout(PATIENCE), Ok(End::Lost));
         drop(again);
         assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Ended));
+    }
+
+    #[test]
+    fn events_that_a_profile_does_not_read_are_bounded() {
+        let event = Event::new(vhost_cuda_profile::event::Kind::Call, "f", 1, [0, 1]);
+        let mut waiting = Waiting::default();
+        waiting.add(&vec![event.clone(); MAX_WAITING - 1], 2);
+        waiting.add(&[event.clone(), event.clone(), event], 0);
+        assert_eq!((waiting.events.len(), waiting.dropped), (MAX_WAITING, 4));
     }
 }
