@@ -178,7 +178,7 @@ fn nothing_is_left_behind(kit: &Kit) -> Result<()> {
     let before = settled(daemon)?;
     let (mut replaced, mut refused) = (0, Vec::new());
     while replaced < MANY {
-        let answer = controlled.control.ask(REPLACE)?;
+        let answer = controlled.control.ask(REPLACE).with_context(|| daemon.log())?;
         match answer["ok"] == true {
             true => replaced += 1,
             // A machine that is very busy does not let it stop its threads in time.
