@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# kubectl get|create|replace --raw PATH [-f -], for objects that are files of the folder `objects` beside this one.
+# kubectl get|create|replace --raw PATH [-f - --validate=false], for objects that are files of the folder `objects` beside this one.
 set -eu
 folder=$(dirname "$0")
 name() {
