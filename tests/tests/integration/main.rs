@@ -9,6 +9,7 @@ mod endings;
 mod environment;
 mod errors;
 mod kubernetes;
+mod kubernetes_claims;
 mod library_variables;
 mod managed;
 mod metrics;
@@ -75,6 +76,7 @@ fn collect(suite: &mut Suite) {
     environment::collect(suite);
     errors::collect(suite);
     kubernetes::collect(suite);
+    kubernetes_claims::collect(suite);
     library_variables::collect(suite);
     managed::collect(suite);
     metrics::collect(suite);
