@@ -21,7 +21,7 @@ use crate::args::{DaemonArgs, GuestPages, Namespaces as NamespacesOption, Sandbo
 use crate::cache::ImageCache;
 use crate::confine::namespaces::Namespaces;
 use crate::confine::{own, threads};
-use crate::control::server as control;
+use crate::control::{server as control, trace};
 use crate::exchange::Exchange;
 use crate::front_end::device::{END_PATIENCE, Settings};
 use crate::front_end::sigbus;
@@ -182,6 +182,7 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
         endings,
         suspender: suspender.clone(),
         descriptors,
+        record: trace::for_guest,
         pool,
     });
     Ok(Running { program, tasks, signals, emulated, listener, socket, control, spec, shares, settings })

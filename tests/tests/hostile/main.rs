@@ -24,7 +24,6 @@ mod soak;
 mod takeover;
 mod vendor;
 mod walls;
-mod watching;
 mod windows;
 mod worker;
 
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
         soak::collect(suite);
         vendor::collect(suite);
         walls::collect(suite);
-        watching::collect(suite);
+        requests::watching::collect(suite);
         takeover::collect(suite);
         Ok(())
     })

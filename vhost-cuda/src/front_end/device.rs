@@ -7,6 +7,7 @@ mod saved;
 mod services;
 
 pub use saved::SavedDevice;
+pub use services::Record;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -96,6 +97,8 @@ pub struct Settings {
     pub suspender: Arc<Suspender>,
     /// The daemon's descriptors.
     pub descriptors: Descriptors,
+    /// Begins a recording for a guest.
+    pub record: Record,
     /// The source of workers.
     pub pool: WorkerPool,
 }

@@ -269,6 +269,7 @@ impl Device {
             label,
             owner,
             recordings: Budget::new(1),
+            record: self.settings.record,
         };
         let exchange = &self.settings.exchange;
         exchange.serve(sockets.exchange.clone(), label, owner, budgets, offers, services);

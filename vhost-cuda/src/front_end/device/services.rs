@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon does for a session's worker on request.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -8,15 +9,19 @@ use std::sync::mpsc::sync_channel;
 use log::debug;
 
 use crate::confine::threads;
-use crate::control::trace;
 use crate::exchange::{Services, Shortage};
-use crate::limits::budget::Budget;
+use crate::limits::budget::{Budget, Charge};
 use crate::owner::{Machine, Owner};
 use crate::sessions::endings::{Endings, PATIENCE, SHORT_PATIENCE};
 use crate::suspend::suspender::{Selection, Suspender};
 
 /// The descriptors of a recording: both ends of its socket.
 const RECORDING: usize = 2;
+
+/// Begins a recording of sessions for a profiler in the guest, which keeps the charges. Returns its socket, for the worker.
+///
+/// Errors: those of the socket and of the thread.
+pub type Record = fn(Arc<Suspender>, Selection, (Charge, Charge)) -> io::Result<OwnedFd>;
 
 /// The services for one session.
 pub(super) struct OfSession {
@@ -28,6 +33,7 @@ pub(super) struct OfSession {
     pub owner: Owner,
     /// Its recordings: one at a time. Limits the daemon's threads.
     pub recordings: Arc<Budget>,
+    pub record: Record,
 }
 
 impl Services for OfSession {
@@ -51,11 +57,11 @@ impl Services for OfSession {
             return None;
         }
         let charges = (self.recordings.charge(1)?, self.descriptors.charge(RECORDING)?);
-        let (suspender, label) = (self.suspender.clone(), self.label);
+        let (suspender, label, record) = (self.suspender.clone(), self.label, self.record);
         let (made, socket) = sync_channel(1);
         // The worker's questions are answered by a confined thread, which makes no sockets.
         threads::outside(move || {
-            let recording = trace::for_guest(suspender, selected, charges);
+            let recording = record(suspender, selected, charges);
             let _ =
                 made.send(recording.inspect_err(|error| debug!("session {label}: no recording: {error}")));
         });
