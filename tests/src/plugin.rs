@@ -3,7 +3,8 @@
 //! A device plugin or DRA driver of Kubernetes of a test's own, with the folder of a kubelet.
 
 use std::cell::RefCell;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -83,6 +84,9 @@ impl Plugin {
         command.env("VHOST_CUDA_EMULATOR", self.stack.emulator());
         command.env("CUDA_EMULATOR_DEVICES", self.devices.to_string());
         command.env_remove("CUDA_VISIBLE_DEVICES");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(self.programs()).chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(path)?);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child =
             Some(command.spawn().with_context(|| format!("Cannot start {}", self.program.display()))?);
@@ -125,6 +129,30 @@ impl Plugin {
     /// The folder of files of the Container Device Interface.
     pub fn cdi(&self) -> PathBuf {
         self.folder.path().join("cdi")
+    }
+
+    /// A folder of programs that the plugin finds before others. It does not exist at first.
+    fn programs(&self) -> PathBuf {
+        self.folder.path().join("programs")
+    }
+
+    /// Gives the plugin an nvidia-smi that prints these lines, and waits until it has read them.
+    pub fn set_nvidia_smi(&self, lines: &str, limit: Duration) -> Result<()> {
+        let folder = self.programs();
+        fs::create_dir_all(&folder)?;
+        let (new, lists, looks) = (folder.join("new"), folder.join("lists"), folder.join("looks"));
+        fs::write(&new, lines)?;
+        fs::rename(&new, &lists)?;
+        let program = folder.join("nvidia-smi");
+        if !program.exists() {
+            fs::write(&new, format!("#!/bin/sh\ncat {}\necho >> {}\n", lists.display(), looks.display()))?;
+            fs::set_permissions(&new, Permissions::from_mode(0o755))?;
+            fs::rename(&new, &program)?;
+        }
+        // A look that had begun before, one with these lines, and the begin of another one.
+        let count = || fs::metadata(&looks).map_or(0, |looks| looks.len());
+        let before = count();
+        self.wait_until("the plugin looks at the GPUs", limit, |_| count() >= before + 3)
     }
 
     /// The messages of all plugins in this place.

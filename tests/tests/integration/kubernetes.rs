@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PODS: usize = 4;
 
 pub fn collect(suite: &mut Suite) {
-    let tests: [(&str, Test); 8] = [
+    let tests: [(&str, Test); 9] = [
         ("pods_have_their_shards", pods_have_their_shards),
         ("shards_are_weights", shards_are_weights),
         ("what_a_node_does_not_have_is_refused", what_a_node_does_not_have_is_refused),
@@ -36,6 +36,7 @@ pub fn collect(suite: &mut Suite) {
         ("pods_outlive_the_plugin", pods_outlive_the_plugin),
         ("pods_outlive_the_kubelet", pods_outlive_the_kubelet),
         ("daemons_are_started_again", daemons_are_started_again),
+        ("shards_of_failed_gpus_are_not_given_out", shards_of_failed_gpus_are_not_given_out),
         ("random_kills_leave_nothing", random_kills_leave_nothing),
     ];
     for (name, test) in tests {
@@ -224,6 +225,29 @@ fn daemons_are_started_again(kit: &Kit) -> Result<()> {
     finish(kit, &plugin, &pod, "add_one", &[])?.expect_exit(0)?;
     kubelet.end_pod("pod");
     plugin.wait_until_empty(PATIENCE)
+}
+
+fn shards_of_failed_gpus_are_not_given_out(kit: &Kit) -> Result<()> {
+    let (plugin, kubelet) = node(kit, &["0=64M", "GPU-b=32M", "MIG-c=16M"], &["--health-interval", "1"])?;
+    let mut devices = kubelet.watch()?;
+    devices.wait_for(7, PATIENCE)?;
+    let all = "GPU-a, 0, 64\nGPU-b, 1, 32\n";
+    plugin.set_nvidia_smi(all, PATIENCE)?;
+    plugin.set_nvidia_smi("Unable to determine the device handle for GPU0\nGPU-b, 1, 32\n", PATIENCE)?;
+    let healthy = devices.wait_for(3, PATIENCE).with_context(|| plugin.log())?;
+    ensure!(healthy.iter().all(|id| !id.starts_with("0-")), "{healthy:?}");
+    // The kubelet does not give the others to a pod.
+    let error = kubelet.admit("pod", 4).err().context("shards of a failed GPU were given")?.to_string();
+    ensure!(error.contains("3 are free"), "{error}");
+    plugin.set_nvidia_smi("", PATIENCE)?;
+    let healthy = devices.wait_for(1, PATIENCE).with_context(|| plugin.log())?;
+    ensure!(healthy == ["MIG-c-0"], "{healthy:?}");
+    plugin.set_nvidia_smi(all, PATIENCE)?;
+    devices.wait_for(7, PATIENCE).with_context(|| plugin.log())?;
+    let log = plugin.log();
+    let said = log.lines().filter(|line| line.contains("has failed")).collect::<Vec<_>>();
+    ensure!(said.len() == 2 && said[0].contains("Unable to determine"), "{log}");
+    Ok(())
 }
 
 /// In each round something begins, ends, or is killed at a random moment: pods, programs, daemons, the plugin and the kubelet.

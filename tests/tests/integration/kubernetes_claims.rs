@@ -29,9 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const CLAIMS: usize = 4;
 
 pub fn collect(suite: &mut Suite) {
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("claims_have_memory_and_weight", claims_have_memory_and_weight),
         ("devices_are_published", devices_are_published),
+        ("failed_gpus_leave_the_slice", failed_gpus_leave_the_slice),
         ("wrong_claims_are_refused", wrong_claims_are_refused),
         ("a_gpu_is_not_given_twice", a_gpu_is_not_given_twice),
         ("claims_outlive_the_driver", claims_outlive_the_driver),
@@ -172,6 +173,20 @@ fn devices_are_published(kit: &Kit) -> Result<()> {
     let slice = slice().context("the slice is not there")?;
     ensure!(slice["spec"]["devices"] == first["spec"]["devices"], "{slice}");
     ensure!(slice["metadata"]["resourceVersion"] == "7", "{slice}");
+    Ok(())
+}
+
+fn failed_gpus_leave_the_slice(kit: &Kit) -> Result<()> {
+    let (plugin, cluster, _kubelet) = node(kit, &["0=64M", "1=64M"], &["--health-interval", "1"])?;
+    let devices = || cluster.get(SLICE).map(|slice| slice["spec"]["devices"].as_array().map_or(0, Vec::len));
+    for (lines, count) in
+        [("GPU-a, 0, 64\nGPU-b, 1, 64\n", 2), ("GPU-a, 0, 64\n", 1), ("", 0), ("GPU-b, 1, 64\n", 1)]
+    {
+        plugin.set_nvidia_smi(lines, PATIENCE)?;
+        plugin.wait_until("the slice has the GPUs", PATIENCE, |_| devices() == Some(count))?;
+    }
+    let slice = cluster.get(SLICE).context("the slice is not there")?;
+    ensure!(slice["spec"]["devices"][0]["name"] == "gpu-1", "{slice}");
     Ok(())
 }
 

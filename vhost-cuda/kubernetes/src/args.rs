@@ -48,8 +48,12 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet: PathBuf,
     /// End a daemon when the kubelet has not listed its pod for this time, in seconds (1 to 3600).
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = grace)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub grace: Duration,
+    /// The pause between two looks at the GPUs with nvidia-smi, in seconds (1 to 3600). A GPU that does not answer twice in a row
+    /// is not given to new pods until it answers.
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    pub health_interval: Duration,
     /// Serve claims of dynamic resource allocation (Kubernetes 1.34 or later) instead of shards; NODE is the name of this node. A
     /// claim has the memory and the weight that it asks for; --shard-memory is its default.
     #[arg(long, value_name = "NODE", value_parser = node, conflicts_with_all = ["resource", "grace"])]
@@ -137,7 +141,7 @@ fn node(text: &str) -> Result<String, String> {
 }
 
 /// Parses a time in whole seconds.
-fn grace(text: &str) -> Result<Duration, String> {
+fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(|| format!("`{text}` is not a number of seconds, 1 to 3600"))
 }
@@ -186,9 +190,9 @@ mod tests {
 
     #[test]
     fn times_have_bounds() {
-        assert_eq!(grace("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(seconds("30"), Ok(Duration::from_secs(30)));
         for bad in ["0", "3601", "-1", "1.5", ""] {
-            assert!(grace(bad).is_err(), "{bad}");
+            assert!(seconds(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The GPUs whose shards are given out.
 
-use std::process::Command;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use crate::bytes;
+use crate::nvidia_smi::{Answer, NvidiaSmi};
 
 /// The maximum length of a GPU's id: a UUID of a MIG device, and the limit of paths of sockets (108 bytes).
 const ID_LENGTH: usize = 48;
-/// Prints a line `UUID, MEMORY` for each GPU; memory in MiB.
-const QUERY: [&str; 2] = ["--query-gpu=uuid,memory.total", "--format=csv,noheader,nounits"];
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +37,8 @@ impl FromStr for Gpu {
 /// Returns `named`, or all GPUs that nvidia-smi lists if none is named.
 ///
 /// Errors: there is no GPU, nvidia-smi cannot be run, or a GPU is named twice.
-pub fn find(named: &[Gpu]) -> Result<Vec<Gpu>> {
-    let gpus = if named.is_empty() { listed()? } else { named.to_vec() };
+pub async fn find(named: &[Gpu], nvidia_smi: &mut NvidiaSmi) -> Result<Vec<Gpu>> {
+    let gpus = if named.is_empty() { listed(nvidia_smi).await? } else { named.to_vec() };
     ensure!(!gpus.is_empty(), "There is no GPU: nvidia-smi lists none");
     for (at, gpu) in gpus.iter().enumerate() {
         ensure!(gpus[..at].iter().all(|other| other.id != gpu.id), "GPU {} is named twice", gpu.id);
@@ -48,22 +46,10 @@ pub fn find(named: &[Gpu]) -> Result<Vec<Gpu>> {
     Ok(gpus)
 }
 
-fn listed() -> Result<Vec<Gpu>> {
-    let output = Command::new("nvidia-smi").args(QUERY).output();
-    let output =
-        output.context("Cannot run nvidia-smi: install NVIDIA's driver, or name GPUs by --gpu ID=BYTES")?;
-    if !output.status.success() {
-        bail!("nvidia-smi failed ({}): {}", output.status, String::from_utf8_lossy(&output.stdout).trim());
-    }
-    parse(&String::from_utf8_lossy(&output.stdout))
-}
-
-fn parse(text: &str) -> Result<Vec<Gpu>> {
-    let gpu = |line: &str| -> Result<Gpu> {
-        let (id, memory) = line.split_once(", ").with_context(|| format!("nvidia-smi printed `{line}`"))?;
-        format!("{id}={}M", memory.trim()).parse().map_err(anyhow::Error::msg)
-    };
-    text.lines().filter(|line| !line.trim().is_empty()).map(gpu).collect()
+async fn listed(nvidia_smi: &mut NvidiaSmi) -> Result<Vec<Gpu>> {
+    let answers = nvidia_smi.list().await?;
+    let gpu = |answer: &Answer| format!("{}={}M", answer.uuid, answer.mebibytes).parse();
+    answers.iter().map(gpu).collect::<Result<_, String>>().map_err(anyhow::Error::msg)
 }
 
 #[cfg(test)]
@@ -78,12 +64,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn gpus_of_nvidia_smi_are_read() {
-        let text = "GPU-0f3b9c1e-0000-4000-8000-000000000001, 81559\nGPU-1, 143771\n";
-        let gpus = parse(text).unwrap();
-        assert_eq!((gpus.len(), gpus[1].memory), (2, 143_771 << 20));
-        assert!(parse("No devices were found").is_err() && parse("GPU-1, [N/A]").is_err());
-        assert!(find(&[gpus[0].clone(), gpus[0].clone()]).is_err());
+    #[tokio::test]
+    async fn gpus_have_different_ids() {
+        let gpu = |id: &str| Gpu { id: id.into(), memory: 4 << 30 };
+        let find = async |gpus: &[Gpu]| find(gpus, &mut NvidiaSmi::new()).await;
+        assert_eq!(find(&[gpu("0"), gpu("1")]).await.unwrap().len(), 2);
+        assert!(find(&[gpu("0"), gpu("0")]).await.is_err());
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::args::{Action, Args, CdiArgs};
@@ -16,7 +17,9 @@ use crate::daemons::Daemons;
 use crate::dra::{self, Cluster, Driver};
 use crate::folder::Folder;
 use crate::gpus;
+use crate::health::{self, Failed};
 use crate::kubelet::Kubelet;
+use crate::nvidia_smi::NvidiaSmi;
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::shards::Inventory;
@@ -56,7 +59,9 @@ fn device(args: &CdiArgs) -> Result<()> {
 }
 
 fn plugin(args: &Args) -> Result<()> {
-    let gpus = gpus::find(&args.gpus)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut nvidia_smi = NvidiaSmi::new();
+    let gpus = runtime.block_on(gpus::find(&args.gpus, &mut nvidia_smi))?;
     let inventory = Inventory::new(&gpus, args.shard_memory)?;
     let options = match &args.daemon_options {
         Some(file) => {
@@ -76,11 +81,12 @@ fn plugin(args: &Args) -> Result<()> {
     let inventory = Arc::new(inventory);
     let daemons = Shared::new(Daemons::open(folder, settings, inventory.clone())?);
     log::info!("{} GPUs, {} shards of {} bytes", gpus.len(), inventory.ids().count(), args.shard_memory);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (sender, failed) = watch::channel(Failed::new());
     let ended = runtime.block_on(async {
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {
-            () = serve(args, inventory, daemons) => {}
+            () = health::watch(&inventory, nvidia_smi, args.health_interval, sender) => {}
+            () = serve(args, inventory.clone(), daemons, failed) => {}
             _ = term.recv() => log::info!("ends on SIGTERM; daemons go on"),
             _ = int.recv() => log::info!("ends on SIGINT; daemons go on"),
         }
@@ -91,19 +97,19 @@ fn plugin(args: &Args) -> Result<()> {
 }
 
 /// Serves the kubelet. Does not return.
-async fn serve(args: &Args, inventory: Arc<Inventory>, daemons: Shared) {
+async fn serve(args: &Args, inventory: Arc<Inventory>, daemons: Shared, failed: watch::Receiver<Failed>) {
     if let Some(node) = &args.dra {
         let cluster = Cluster { kubectl: args.kubectl.clone() };
         let endpoint = dra::endpoint(&args.kubelet);
         let driver = Driver { node: node.clone(), inventory, daemons: daemons.clone(), cluster, endpoint };
         tokio::select! {
             () = dra::serve(&args.kubelet, &driver) => {}
-            () = dra::publish(&driver, args.arbiter.is_some()) => {}
+            () = dra::publish(&driver, args.arbiter.is_some(), &failed) => {}
             () = reconcile(None, &daemons) => {}
         }
     } else {
         let kubelet = Kubelet { folder: args.kubelet.clone(), resource: args.resource.clone() };
-        let service = Service { inventory, daemons: daemons.clone() };
+        let service = Service { inventory, daemons: daemons.clone(), failed };
         tokio::select! {
             () = kubelet.serve(service) => {}
             () = reconcile(Some(&kubelet), &daemons) => {}

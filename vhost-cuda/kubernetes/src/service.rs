@@ -6,17 +6,21 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use crate::api::HEALTHY;
 use crate::api::deviceplugin::device_plugin_server::DevicePlugin;
 use crate::api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerAllocateResponse, ContainerPreferredAllocationResponse,
     Device, DevicePluginOptions, Empty, ListAndWatchResponse, Mount, PreStartContainerRequest,
     PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,
 };
+use crate::api::{HEALTHY, UNHEALTHY};
 use crate::container::Edits;
+use crate::gpus::Gpu;
+use crate::health::Failed;
 use crate::owner::Owner;
 use crate::shards::{Inventory, Shards};
 use crate::shared::Shared;
@@ -31,6 +35,8 @@ pub struct Service {
     pub inventory: Arc<Inventory>,
     /// The daemons.
     pub daemons: Shared,
+    /// The GPUs that have failed.
+    pub failed: watch::Receiver<Failed>,
 }
 
 impl Service {
@@ -84,11 +90,17 @@ impl DevicePlugin for Service {
         Ok(Response::new(Self::options()))
     }
 
-    /// The list does not change. The stream stays open, because its end means that the plugin has ended.
+    /// The list is sent again when the health of a GPU has changed. The end of the stream means that the plugin has ended.
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let device = |id| Device { id, health: HEALTHY.into(), topology: None };
-        let list = ListAndWatchResponse { devices: self.inventory.ids().map(device).collect() };
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(list)).chain(tokio_stream::pending()))))
+        let inventory = self.inventory.clone();
+        let list = move |failed: Failed| {
+            let device = |(gpu, id): (&Gpu, String)| {
+                let health = if failed.contains(&gpu.id) { UNHEALTHY } else { HEALTHY };
+                Device { id, health: health.into(), topology: None }
+            };
+            Ok(ListAndWatchResponse { devices: inventory.shards().map(device).collect() })
+        };
+        Ok(Response::new(Box::pin(WatchStream::new(self.failed.clone()).map(list))))
     }
 
     async fn get_preferred_allocation(

@@ -94,7 +94,12 @@ impl Inventory {
 
     /// The ids of all shards.
     pub fn ids(&self) -> impl Iterator<Item = String> {
-        self.gpus.iter().flat_map(|(gpu, count)| (0..*count).map(move |number| id(&gpu.id, number)))
+        self.shards().map(|(_, id)| id)
+    }
+
+    /// All shards: their GPUs, and their ids.
+    pub fn shards(&self) -> impl Iterator<Item = (&Gpu, String)> {
+        self.gpus.iter().flat_map(|(gpu, count)| (0..*count).map(move |number| (gpu, id(&gpu.id, number))))
     }
 
     /// The GPUs.

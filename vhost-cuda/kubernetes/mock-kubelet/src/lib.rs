@@ -17,11 +17,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
+use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use vhost_cuda_plugin::api::HEALTHY;
 use vhost_cuda_plugin::api::deviceplugin::device_plugin_client::DevicePluginClient;
 use vhost_cuda_plugin::api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerPreferredAllocationRequest, Empty,
-    PreStartContainerRequest, PreferredAllocationRequest,
+    ListAndWatchResponse, PreStartContainerRequest, PreferredAllocationRequest,
 };
 
 pub use cdi::injected;
@@ -35,6 +37,33 @@ pub use vhost_cuda_plugin::api::dra::Claim;
 const ANSWER: Duration = Duration::from_secs(30);
 /// The pause between two tries to reach a plugin.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The lists of devices that a plugin sends.
+pub struct Devices<'a> {
+    runtime: &'a Runtime,
+    stream: Streaming<ListAndWatchResponse>,
+}
+
+impl Devices<'_> {
+    /// Waits for a list with so many healthy devices, and returns their ids.
+    pub fn wait_for(&mut self, count: usize, limit: Duration) -> Result<Vec<String>> {
+        let wait = async {
+            loop {
+                let ids = healthy(self.stream.message().await?.context("the plugin has ended its list")?);
+                if ids.len() == count {
+                    return Ok(ids);
+                }
+            }
+        };
+        let ids = self.runtime.block_on(async { timeout(limit, wait).await });
+        ids.with_context(|| format!("no list of {count} healthy devices within {limit:?}"))?
+    }
+}
+
+fn healthy(list: ListAndWatchResponse) -> Vec<String> {
+    let healthy = list.devices.into_iter().filter(|device| device.health == HEALTHY);
+    healthy.map(|device| device.id).collect()
+}
 
 /// A running kubelet. It ends with the value.
 pub struct MockKubelet {
@@ -86,6 +115,14 @@ impl MockKubelet {
         };
         let devices = self.runtime.block_on(async { timeout(limit, wait).await });
         devices.with_context(|| format!("no plugin registers within {limit:?}"))?
+    }
+
+    /// Follows the plugin's list of devices, as the kubelet does.
+    pub fn watch(&self) -> Result<Devices<'_>> {
+        let stream = self.runtime.block_on(async {
+            Ok::<_, anyhow::Error>(timeout(ANSWER, self.client().await?.list_and_watch(Empty {})).await??)
+        })?;
+        Ok(Devices { runtime: &self.runtime, stream: stream.into_inner() })
     }
 
     /// Admits a pod that asks for `count` devices, and starts its container: as the kubelet does, it chooses devices with the
@@ -154,13 +191,7 @@ impl MockKubelet {
 
     async fn devices(&self) -> Result<Vec<String>> {
         let mut stream = timeout(ANSWER, self.client().await?.list_and_watch(Empty {})).await??.into_inner();
-        let list = timeout(ANSWER, stream.message()).await??.context("the plugin has no list")?;
-        Ok(list
-            .devices
-            .into_iter()
-            .filter(|device| device.health == "Healthy")
-            .map(|device| device.id)
-            .collect())
+        Ok(healthy(timeout(ANSWER, stream.message()).await??.context("the plugin has no list")?))
     }
 
     async fn client(&self) -> Result<DevicePluginClient<Channel>> {

@@ -14,6 +14,8 @@ pub const REGISTRATION_SOCKET: &str = "device-plugins/kubelet.sock";
 pub const POD_RESOURCES_SOCKET: &str = "pod-resources/kubelet.sock";
 /// The health of a device that the scheduler may give to pods.
 pub const HEALTHY: &str = "Healthy";
+/// The health of a device that it does not give. Pods that have it keep it.
+pub const UNHEALTHY: &str = "Unhealthy";
 /// The folder in which the kubelet looks for the sockets of plugins to register, below its own.
 pub const PLUGINS_REGISTRY: &str = "plugins_registry";
 /// The folder for the sockets of plugins themselves, below the kubelet's.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::quantity;
 use crate::claim::{Claim, DEFAULT_WEIGHT, MEMORY_UNIT, WEIGHTS};
 use crate::gpus::Gpu;
+use crate::health::Failed;
 use crate::shards::Inventory;
 
 /// The name of the driver. Device classes select its devices by it.
@@ -137,10 +138,10 @@ pub fn slice_name(node: &str) -> String {
     format!("{node}-{DRIVER}")
 }
 
-/// The slice of a node: its devices, without its metadata. Weights are only offered where an arbiter shares GPU time by them.
+/// The slice of a node: its devices, but those that have `failed`; without its metadata. Weights are only offered where an arbiter shares GPU time by them.
 ///
 /// Errors: there are too many GPUs, or two have the same name as devices.
-pub fn slice_spec(node: &str, inventory: &Inventory, has_weights: bool) -> Result<Value> {
+pub fn slice_spec(node: &str, inventory: &Inventory, has_weights: bool, failed: &Failed) -> Result<Value> {
     let gpus: Vec<&Gpu> = inventory.gpus().collect();
     ensure!(
         gpus.len() <= MAX_DEVICES,
@@ -183,19 +184,47 @@ pub fn slice_spec(node: &str, inventory: &Inventory, has_weights: bool) -> Resul
         "driver": DRIVER,
         "nodeName": node,
         "pool": { "name": node, "resourceSliceCount": 1 },
-        "devices": gpus.iter().map(device).collect::<Vec<_>>(),
+        "devices": gpus.iter().filter(|gpu| !failed.contains(&gpu.id)).map(device).collect::<Vec<_>>(),
     }))
 }
 
-/// Returns whether an object has all that `ours` has; it may have more.
+/// Returns whether an object has all that `ours` has; it may have more. The apiserver leaves empty lists out.
 pub fn has(object: &Value, ours: &Value) -> bool {
     match (object, ours) {
         (Value::Object(object), Value::Object(ours)) => {
-            ours.iter().all(|(key, value)| object.get(key).is_some_and(|object| has(object, value)))
+            let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+            ours.iter()
+                .all(|(key, value)| object.get(key).map_or(is_empty(value), |object| has(object, value)))
         }
         (Value::Array(object), Value::Array(ours)) => {
             object.len() == ours.len() && object.iter().zip(ours).all(|(object, ours)| has(object, ours))
         }
         _ => object == ours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_have_the_gpus_that_have_not_failed() {
+        let gpu = |id: &str| Gpu { id: id.into(), memory: 4 << 30 };
+        let inventory = Inventory::new(&[gpu("0"), gpu("GPU-aB")], 1 << 30).unwrap();
+        let spec = |failed: &[&str]| {
+            let failed = failed.iter().map(|id| (*id).to_owned()).collect();
+            slice_spec("node", &inventory, true, &failed).unwrap()
+        };
+        let names = |spec: &Value| -> Vec<String> {
+            let devices = spec["devices"].as_array().unwrap();
+            devices.iter().map(|device| device["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&spec(&[])), ["gpu-0", "gpu-ab"]);
+        assert_eq!(names(&spec(&["0"])), ["gpu-ab"]);
+        let none = spec(&["0", "GPU-aB"]);
+        assert!(names(&none).is_empty() && !has(&spec(&[]), &none));
+        let mut stored = none.clone();
+        stored.as_object_mut().unwrap().remove("devices");
+        assert!(has(&stored, &none) && !has(&stored, &spec(&["0"])));
     }
 }

@@ -5,22 +5,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::cluster::{Cluster, Error};
 use super::driver::Driver;
 use super::object::{self, DRIVER, SLICES};
+use crate::health::Failed;
 
 /// The pause between two looks at the slice: the kubelet removes it when it starts, and when the driver was away.
 const LOOK: Duration = Duration::from_secs(10);
 /// The pause after a failure.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Keeps the slice as it should be. Does not return.
-pub async fn publish(driver: &Driver, has_weights: bool) {
+/// Keeps the slice as it should be: without GPUs that have failed. Does not return.
+pub async fn publish(driver: &Driver, has_weights: bool, failed: &watch::Receiver<Failed>) {
     let mut said = String::new();
     loop {
-        let spec = object::slice_spec(&driver.node, &driver.inventory, has_weights);
+        let spec = object::slice_spec(&driver.node, &driver.inventory, has_weights, &failed.borrow());
         let done = match spec {
             Ok(spec) => publish_once(&driver.cluster, &driver.node, spec).await,
             Err(error) => Err(error),
