@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
@@ -12,7 +13,7 @@ pub struct Args {
     /// The libvirt to connect to, as for `virsh --connect`. Default: virsh's own
     #[arg(short, long, value_name = "URI", global = true)]
     pub connect: Option<String>,
-    /// Attach or detach.
+    /// Attach, detach, or act as KubeVirt's hook.
     #[command(subcommand)]
     pub action: Action,
 }
@@ -24,6 +25,21 @@ pub enum Action {
     Attach(AttachArgs),
     /// Remove everything that `attach` has added, and nothing else
     Detach(DetachArgs),
+    /// KubeVirt's hook: print the XML of a domain with the device. It is the default if the program is called by the name
+    /// `onDefineDomain`
+    OnDefineDomain(HookArgs),
+}
+
+/// The name by which KubeVirt's sidecar-shim calls its hook.
+const HOOK: &str = "onDefineDomain";
+
+/// The words of a command line, with the action that the name of the program stands for.
+pub fn words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<_> = words.collect();
+    if words.first().is_some_and(|name| Path::new(name).file_name().is_some_and(|name| name == HOOK)) {
+        words.insert(1, "on-define-domain".into());
+    }
+    words
 }
 
 /// The domain, and the destination of the result.
@@ -49,11 +65,39 @@ pub struct AttachArgs {
     /// The socket of the domain's daemon. Default: /run/vhost-user-cuda/NAME.sock with the domain's name
     #[arg(short, long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
+    /// Request queues.
+    #[command(flatten)]
+    pub queues: Queues,
+    /// The QEMU of the domain. Default: the one that it has if that knows the device, else the one of the package
+    /// vhost-cuda-qemu
+    #[arg(long, value_name = "PATH")]
+    pub emulator: Option<PathBuf>,
+}
+
+/// The number of queues.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Queues {
     /// Request queues (1 to 16); the daemon's `--num-queues`
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub num_queues: u32,
-    /// The QEMU of the domain. Default: the one that it has if that knows the device, else the one of the package
-    /// vhost-cuda-qemu
+}
+
+/// Options of `on-define-domain`. Paths are those in the container of QEMU.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct HookArgs {
+    /// The virtual machine as an object of KubeVirt. It is not read
+    #[arg(long, value_name = "JSON")]
+    pub vmi: Option<String>,
+    /// The XML of its domain. Linux limits an argument to 128 KiB
+    #[arg(long, value_name = "XML")]
+    pub domain: String,
+    /// The socket of the daemon. Default: the one that vhost-cuda-plugin mounts into containers
+    #[arg(short, long, value_name = "PATH", default_value = "/run/vhost-cuda/vhost.sock")]
+    pub socket: PathBuf,
+    /// Request queues.
+    #[command(flatten)]
+    pub queues: Queues,
+    /// The QEMU of the domain. Default: the one that it has
     #[arg(long, value_name = "PATH")]
     pub emulator: Option<PathBuf>,
 }
@@ -74,6 +118,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_name_of_the_hook_is_an_action() {
+        let of = |line: &str| words(line.split(' ').map(OsString::from));
+        let hook = Args::try_parse_from(of("/usr/bin/onDefineDomain --vmi {} --domain <domain/>")).unwrap();
+        assert!(matches!(hook.action, Action::OnDefineDomain(args) if args.domain == "<domain/>"));
+        assert!(Args::try_parse_from(of("x on-define-domain --domain <domain/> --socket /s")).is_ok());
+        assert!(Args::try_parse_from(of("/usr/bin/onDefineDomain --vmi {}")).is_err());
+        assert_eq!(of("/usr/bin/onDefineDomain/x attach vm1").len(), 3);
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::args::{Action, Args, AttachArgs, Target};
+use crate::args::{Action, Args, AttachArgs, HookArgs, Target};
 use crate::attach::{Device, attach};
 use crate::detach::detach;
 use crate::host;
 use crate::names::{self, child};
 use crate::virsh::Virsh;
 
-/// Attaches or detaches.
+/// Attaches or detaches, or prints the domain of KubeVirt's hook.
 pub fn run(args: &Args) -> Result<()> {
     let virsh = Virsh { connect: args.connect.as_deref() };
     match &args.action {
@@ -29,7 +29,18 @@ pub fn run(args: &Args) -> Result<()> {
             let without = detach(&text)?.unwrap_or_else(|| text.clone());
             finish(&virsh, &detaching.target, &text, &without, "has no device of this program")
         }
+        Action::OnDefineDomain(hook) => {
+            print!("{}", on_define_domain(hook)?);
+            Ok(())
+        }
     }
+}
+
+/// The domain of KubeVirt's hook with the device. Nothing of this host is asked: it is another container than QEMU's.
+fn on_define_domain(args: &HookArgs) -> Result<String> {
+    let HookArgs { domain, socket, queues, emulator, .. } = args;
+    let (socket, emulator) = (socket.clone(), emulator.clone());
+    attach(domain, &Device { socket, queues: queues.num_queues, emulator })
 }
 
 /// The domain's XML.
@@ -65,7 +76,7 @@ fn device(text: &str, args: &AttachArgs) -> Result<Device> {
         let own = own_emulator(without.as_deref().unwrap_or(text))?;
         emulator = host::choose_emulator(own.as_deref(), emulator.as_deref())?;
     }
-    Ok(Device { socket, queues: args.num_queues, emulator })
+    Ok(Device { socket, queues: args.queues.num_queues, emulator })
 }
 
 /// The QEMU that a domain names.
