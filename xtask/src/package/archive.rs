@@ -29,7 +29,7 @@ pub struct Package {
     pub summary: &'static str,
     /// Sentences, a line each.
     pub description: &'static str,
-    /// `Depends` and others. `@GLIBC@` is replaced by the oldest glibc of guests.
+    /// `Depends` and others. `@GLIBC@` is replaced by the oldest glibc of guests, `@VERSION@` by the version.
     pub fields: &'static [(&'static str, &'static str)],
     /// Maintainer scripts, and files such as `triggers`: name and text. `@VERSION@` is replaced by the version.
     pub scripts: &'static [(&'static str, &'static str)],
@@ -79,7 +79,11 @@ fn control(package: &Package, size: u64) -> String {
     let mut text = format!("Package: {}\nVersion: {VERSION}\nArchitecture: amd64\n", package.name);
     text += &format!("Maintainer: {MAINTAINER}\nInstalled-Size: {size}\nPriority: optional\n");
     for (name, value) in package.fields {
-        let _ = writeln!(text, "{name}: {}", value.replace("@GLIBC@", OLDEST_GLIBC));
+        let _ = writeln!(
+            text,
+            "{name}: {}",
+            value.replace("@GLIBC@", OLDEST_GLIBC).replace("@VERSION@", VERSION)
+        );
     }
     let _ = writeln!(text, "Description: {}", package.summary);
     for line in package.description.lines() {

@@ -39,6 +39,19 @@ const PACKAGE: Package = Package {
 /// The launcher looks for the auditor in `../lib/vhost-cuda`, and the auditor for libraries beside itself.
 const LIBRARIES: &str = "usr/lib/vhost-cuda";
 const DOCS: &str = "usr/share/doc/vhost-cuda-guest";
+/// The crates of the libraries.
+pub const LIBRARY_CRATES: [&str; 10] = [
+    "cufftw",
+    "cupti",
+    "libcuda",
+    "libcudart",
+    "libcudart11",
+    "libcudart12",
+    "nvml",
+    "vendor-libraries",
+    "vhost-cuda-audit",
+    "vhost-cuda-injection",
+];
 /// The folder that `guest-lib/etc/vhost-cuda.sh` names, for an installation by hand.
 const BY_HAND: &str = "/usr/local/lib/vhost-cuda";
 
@@ -71,21 +84,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     }
     let licences =
         [("*", OWN), ("usr/src/*/guest-driver/* usr/lib/udev/*", DRIVER), ("usr/src/*/protocol/*", PROTOCOL)];
-    let crates = [
-        "cufftw",
-        "cupti",
-        "libcuda",
-        "libcudart",
-        "libcudart11",
-        "libcudart12",
-        "nvml",
-        "nvrtc",
-        "vendor-libraries",
-        "vhost-cuda-audit",
-        "vhost-cuda-injection",
-        "vhost-cuda-prof",
-        "vhost-cuda-run",
-    ];
+    let crates = [&LIBRARY_CRATES[..], &["nvrtc", "vhost-cuda-prof", "vhost-cuda-run"]].concat();
     copyright::write(paths, &tree, PACKAGE.name, &licences, &crates)?;
     Ok((PACKAGE, tree))
 }

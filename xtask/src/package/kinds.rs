@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use super::archive::{self, EPOCH};
-use super::{guest, host, qemu};
+use super::{guest, host, plugin, qemu};
 use crate::dkms;
 use crate::paths::Paths;
 
@@ -18,12 +18,14 @@ pub enum Kind {
     Host,
     /// `vhost-cuda-guest`: the module's sources and the guest's libraries.
     Guest,
+    /// `vhost-cuda-plugin`: fractions of GPUs for Kubernetes.
+    Plugin,
     /// `vhost-cuda-qemu`: QEMU with our device.
     Qemu,
 }
 
 /// All of them.
-pub const ALL: [Kind; 3] = [Kind::Host, Kind::Guest, Kind::Qemu];
+pub const ALL: [Kind; 4] = [Kind::Host, Kind::Guest, Kind::Plugin, Kind::Qemu];
 
 /// Builds the contents of the packages, and the packages. Returns their paths.
 pub fn build(paths: &Paths, kinds: &[Kind], folder: &Path) -> Result<Vec<PathBuf>> {
@@ -33,6 +35,7 @@ pub fn build(paths: &Paths, kinds: &[Kind], folder: &Path) -> Result<Vec<PathBuf
         let (package, tree) = match kind {
             Kind::Host => host::stage(paths, folder)?,
             Kind::Guest => guest::stage(paths, folder)?,
+            Kind::Plugin => plugin::stage(paths, folder)?,
             Kind::Qemu => qemu::stage(paths, folder)?,
         };
         packages.push(archive::build(&package, &tree, folder, time)?);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask package`: Debian packages of the daemon, of QEMU with our device, and for guests.
+//! `cargo xtask package`: Debian packages of the daemon, of QEMU with our device, for guests, and for
+//! Kubernetes.
 
 mod archive;
 mod booted;
@@ -8,6 +9,7 @@ mod copyright;
 mod guest;
 mod host;
 mod kinds;
+mod plugin;
 mod qemu;
 mod root;
 mod tree;

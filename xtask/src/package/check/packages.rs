@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use super::host::wait;
 use super::subject::{CONFIGURATION, INSTANCE, LIMIT, PRINTED, SOCKET, Subject, install, steps, unit};
 use crate::package::archive::VERSION;
 use crate::package::booted::Booted;
@@ -16,11 +17,17 @@ use crate::process::{Process, wait_for_socket};
 use crate::setup::{self, RootKind};
 
 /// The packages.
-const NAMES: [&str; 3] = ["vhost-user-cuda", "vhost-cuda-guest", "vhost-cuda-qemu"];
+const NAMES: [&str; 4] = ["vhost-cuda-plugin", "vhost-user-cuda", "vhost-cuda-guest", "vhost-cuda-qemu"];
+const PLUGIN: &str = "vhost-cuda-plugin.service";
 /// The path of the program in the root; systemd covers /tmp.
 const INSIDE: &str = "/opt/program";
 const SERVICE: &str = "usr/lib/systemd/system/vhost-user-cuda@.service";
 const STATE: &str = "/var/lib/vhost-user-cuda/vm1";
+const GUEST_LIBRARIES: &str = "/usr/lib/vhost-cuda-plugin/guest";
+/// Settings of the plugin's unit: a GPU that nvidia-smi does not list.
+const DROP_IN: &str = "/etc/systemd/system/vhost-cuda-plugin.service.d";
+const NAMED_GPU: &str = "[Service]\nExecStart=\nExecStart=/usr/bin/vhost-cuda-plugin --gpu 0=4G --daemon-options \
+                         /etc/vhost-cuda-plugin/daemon.toml";
 /// A user like those that systemd makes for `DynamicUser=`, without a name.
 const USER: &str = "64000";
 
@@ -79,13 +86,14 @@ fn files(root: &Root) -> Result<()> {
 fn units(root: &Root) -> Result<()> {
     let (service, socket, arbiter) = (unit("service"), unit("socket"), "vhost-user-cuda-arbiter.service");
     let mut verify = root.command();
-    let output =
-        verify.args(["systemd-analyze", "verify", "--man=no", &service, &socket, arbiter]).output()?;
+    let output = verify
+        .args(["systemd-analyze", "verify", "--man=no", &service, &socket, arbiter, PLUGIN])
+        .output()?;
     // It leaves its own state there, which is not the packages'.
     fs::remove_dir_all(root.path("run/systemd")).context("systemd-analyze has left no state")?;
     let text = String::from_utf8_lossy(&output.stderr);
     // It has a word on units of others, too.
-    let ours: Vec<&str> = text.lines().filter(|line| line.contains("vhost-user-cuda")).collect();
+    let ours: Vec<&str> = text.lines().filter(|line| NAMES.iter().any(|name| line.contains(name))).collect();
     ensure!(output.status.success() && ours.is_empty(), "systemd-analyze: {}", text.trim());
     Ok(())
 }
@@ -147,15 +155,44 @@ fn service(root: &Root, program: &Path, folder: &Path) -> Result<()> {
     ensure!(mode == "660 kvm", "The socket has mode and group {mode}");
     let user = booted.run(["systemctl", "show", "-P", "UID", &service])?;
     ensure!(user.parse::<u32>().is_ok_and(|user| user >= 61184), "The daemon runs as user {user}");
-    booted.run(["dpkg", "--purge", NAMES[0]])?;
-    for unit in [&service, &socket] {
+    plugin(&booted)?;
+    booted.run(["dpkg", "--purge", NAMES[0], NAMES[1]])?;
+    for unit in [&service, &socket, PLUGIN] {
         let state = booted.run(["systemctl", "show", "-P", "ActiveState", unit])?;
         ensure!(state == "inactive", "{unit} is {state} after the package was removed");
     }
-    let left = booted.run(["find", "/etc", "/run", "/usr", "/var/lib", "-path", "*/vhost-user-cuda*"])?;
+    let left = booted.run([
+        "find",
+        "/etc",
+        "/run",
+        "/usr",
+        "/var/lib",
+        "-regex",
+        ".*/vhost-\\(user-cuda\\|cuda-plugin\\).*",
+    ])?;
     ensure!(left.is_empty(), "The package has left: {left}");
     drop(booted);
     Ok(fs::remove_file(root.path(&INSIDE[1..]))?)
+}
+
+/// Starts the plugin without a kubelet: its unit lets it find GPUs, make its folder, and wait. It makes a device of the daemon.
+fn plugin(booted: &Booted) -> Result<()> {
+    let device = booted.run(["vhost-cuda-plugin", "cdi", INSTANCE, "--guest-libraries", GUEST_LIBRARIES])?;
+    ensure!(device == format!("vhost-cuda.io/share={INSTANCE}"), "`cdi` has printed {device}");
+    booted.run(["vhost-cuda-plugin", "cdi", INSTANCE, "--remove"])?;
+    booted.run(["mkdir", "-p", DROP_IN])?;
+    booted.run([
+        "sh",
+        "-c",
+        &format!("echo '{NAMED_GPU}' > {DROP_IN}/gpu.conf && systemctl daemon-reload"),
+    ])?;
+    booted.run(["systemctl", "start", PLUGIN])?;
+    let log = || booted.run(["journalctl", "--no-pager", "-u", PLUGIN]);
+    wait("The plugin does not wait for the kubelet", LIMIT, || {
+        Ok(log()?.contains("not registered, trying again").then_some(()))
+    })
+    .with_context(|| log().unwrap_or_default())?;
+    booted.run(["test", "-e", "/run/vhost-cuda-plugin/lock"]).map(drop)
 }
 
 /// Writes the instance's configuration. Namespaces are required, so that the daemon does not start where the unit forbids them.
