@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the worker does for the program: its calls in their lanes, waits at gates, and moves of memory. The daemon records it, on the
-//! host's clock; events get the time of day.
+//! Events of the worker: calls in lanes, waits at gates, and moves of memory. The daemon records them with the host's clock, which
+//! is converted to the guest's time of day here.
 
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;

@@ -301,7 +301,7 @@ fn claims_outlive_the_driver(kit: &Kit) -> Result<()> {
     kubelet.wait_for_driver(PATIENCE)?;
     ensure!(plugin.settled(2, PATIENCE)? == daemons, "{:?} instead of {daemons:?}", plugin.daemons());
     kubelet.unprepare(&[ends])?;
-    // What the driver has prepared, it knows without the apiserver. The kubelet's socket is made again if it is removed.
+    // The driver does not need the apiserver for claims that it has prepared, and makes the kubelet's socket again if it was removed.
     cluster.set_reachable(false)?;
     fs::remove_dir_all(plugin.kubelet().join("plugins"))?;
     fs::remove_dir_all(plugin.cdi())?;

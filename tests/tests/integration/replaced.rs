@@ -124,7 +124,7 @@ fn sessions_stay(kit: &Kit) -> Result<()> {
     for _ in 0..REPLACEMENTS {
         controlled.ask(REPLACE)?;
         ensure!(numbers(&controlled)? == before, "the sessions are others");
-        // What is new works, too.
+        // A new session can be opened, too.
         expect_good(kit, &controlled.route, "add_one")?;
     }
     for program in programs {

@@ -93,7 +93,7 @@ pub struct CdiArgs {
     /// The folder of the Container Device Interface. That of devices that stay over restarts is /etc/cdi
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
     pub cdi: PathBuf,
-    /// Remove the device; it is no error if there is none
+    /// Remove the device. If there is no such device, nothing is done
     #[arg(long)]
     pub remove: bool,
 }

@@ -13,7 +13,7 @@ pub struct Identity(u64, u64, i64, i64);
 
 /// The file at that path.
 ///
-/// Errors: there is none.
+/// Errors: there is no file at that path.
 pub fn identity(path: &Path) -> Result<Identity> {
     let file = fs::symlink_metadata(path).with_context(|| format!("Cannot find {}", path.display()))?;
     Ok(Identity(file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))

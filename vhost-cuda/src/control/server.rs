@@ -48,7 +48,7 @@ impl Drop for Listening {
 /// Replaces the daemon's program for a client, which the new program answers. Returns the reason if it was not replaced.
 pub type Replace = Arc<dyn Fn(&UnixStream) -> String + Send + Sync>;
 
-/// What requests are about.
+/// The parts of the daemon that requests of clients use.
 #[derive(Clone)]
 pub struct Served {
     /// The sessions.

@@ -61,7 +61,7 @@ fn comments_and_spaces_are_not_in_the_digest() {
     assert_ne!(other.library.functions[0].digest, same.library.functions[0].digest, "the handle is another");
 }
 
-/// What changes in a descriptor changes the functions that it is sent with.
+/// A change of a descriptor changes the digests of the functions that take it, and of no others.
 #[test]
 fn descriptors_are_in_the_digest_of_their_functions() {
     let digests = |bytes: u32| {

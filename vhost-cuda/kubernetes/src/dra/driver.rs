@@ -47,7 +47,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts the daemon of a claim, if there is none yet, and returns the device for the kubelet.
+    /// Returns the device of a claim for the kubelet. Starts the daemon of the claim unless it runs already.
     async fn prepare(&self, claim: Claim) -> Result<Device> {
         let name = Owner::name_of_claim(&claim.uid)?;
         let known = {
