@@ -6,9 +6,9 @@ use virtio_cuda_client::caller::EntryPoint;
 use virtio_cuda_client::protocol::{ContextId, StreamId};
 use virtio_cuda_client::{Call, Caller, CudaError};
 
-use crate::context::table::current;
 use crate::driver::Driver;
 use crate::handles::{self, Kind};
+use crate::state::contexts::current;
 
 /// The per-thread default stream as programs pass it (`CU_STREAM_PER_THREAD`).
 pub const PER_THREAD: u64 = 2;

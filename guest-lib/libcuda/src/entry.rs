@@ -8,10 +8,10 @@ use virtio_cuda_client::caller::at_entry_point;
 use virtio_cuda_client::{CudaError, broken, process};
 
 pub use crate::api::{Api, DefaultStream};
-use crate::context::table::current;
 use crate::driver::Driver;
 use crate::local::error_log;
 use crate::local::states::State;
+use crate::state::contexts::current;
 use crate::trace;
 
 /// `CUresult`.

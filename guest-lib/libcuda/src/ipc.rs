@@ -17,7 +17,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::handles::{Kind, new_handle};
-use crate::memory::table::ranges::DeviceRange;
+use crate::state::memory::ranges::DeviceRange;
 use crate::vmm::of_allocation;
 
 /// The first bytes of this library's handles.

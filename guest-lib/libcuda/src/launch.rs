@@ -14,8 +14,8 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::graph::wire::put;
 use crate::memory::moving::Uses;
-use crate::module::function_table::Parameters;
-use crate::module::proven::ProvenShapes;
+use crate::state::functions::Parameters;
+use crate::state::proven::ProvenShapes;
 
 /// Keys of the `extra` form.
 const LAUNCH_PARAM_END: usize = 0;

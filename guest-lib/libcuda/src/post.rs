@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering;
 use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::context::table::current;
 use crate::entry::Api;
-use crate::memory::table::ranges::DeviceRange;
-use crate::stream::table::Event;
+use crate::state::contexts::current;
+use crate::state::memory::ranges::DeviceRange;
+use crate::state::streams::Event;
 
 /// Handles up to this one are CUDA's default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;

@@ -3,14 +3,10 @@
 //! Streams.
 
 pub mod callback;
-pub mod callback_table;
 pub mod callback_thread;
 pub mod capture;
-pub mod captures;
 pub mod in_callback;
 pub mod make;
-pub mod reached;
-pub mod table;
 pub mod values;
 
 use virtio_cuda_client::protocol::{EventId, StreamId};
@@ -23,8 +19,8 @@ use crate::entry_points;
 use crate::ffi::Out;
 use crate::handles::{Kind, check};
 use crate::memory::moving::Attachment;
+use crate::state::streams::Stream;
 use crate::stream::make::NON_BLOCKING;
-use crate::stream::table::Stream;
 
 /// `CU_MEM_ATTACH_HOST` and `CU_MEM_ATTACH_SINGLE`.
 const ATTACH_HOST: u32 = 2;

@@ -9,14 +9,14 @@ use cuda_abi::CUdevResource;
 use virtio_cuda_client::protocol::{ContextId, DeviceResource, Reader, ResourceDescId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context::green_table::Green;
-use crate::context::table::current;
 use crate::context::{record_in_context, release, retain, wait_in_context};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::graph::wire::{put, take};
 use crate::handles::{Kind, new_handle};
+use crate::state::contexts::current;
+use crate::state::greens::Green;
 use crate::stream;
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.

@@ -9,9 +9,9 @@ use virtio_cuda_client::protocol::{
 };
 
 use crate::entry::Api;
-use crate::graph::pageable_table::PageableCopy;
 use crate::memory::place::Place;
-use crate::stream::callback_table::Callback;
+use crate::state::buffers::PageableCopy;
+use crate::state::callbacks::Callback;
 use crate::stream::callback_thread;
 
 /// `CU_MEMORYTYPE_*`.

@@ -14,10 +14,8 @@
 
 pub mod copy_params;
 pub mod exec;
-pub mod kept;
 pub mod node;
 pub mod pageable;
-pub mod pageable_table;
 pub mod params;
 pub mod semaphore;
 pub mod structure;

@@ -25,8 +25,8 @@ use crate::graph::params::{
 };
 use crate::graph::wire::{links_in, take};
 use crate::handles::{Kind, new_handle};
-use crate::module::function_table::Owner;
-use crate::stream::callback_table::Callback;
+use crate::state::callbacks::Callback;
+use crate::state::functions::Owner;
 use crate::stream::values;
 
 /// Room for the parameters of a node. A kernel's packed block is the longest.
@@ -252,7 +252,7 @@ fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError>
             ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO
         },
         kernel: if is_kernel { function } else { 0 },
-        context: crate::context::table::current(),
+        context: crate::state::contexts::current(),
     })
 }
 

@@ -9,9 +9,9 @@ use virtio_cuda_client::protocol::Box3;
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::graph::pageable_table::{Buffer, Buffers, PageableCopy};
 use crate::memory::host;
-use crate::memory::table::ranges::HostKind;
+use crate::state::buffers::{Buffer, Buffers, PageableCopy};
+use crate::state::memory::ranges::HostKind;
 
 /// A free buffer is reused for copies that fill at least a fourth of it.
 const WASTE: u64 = 4;

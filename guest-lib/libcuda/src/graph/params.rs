@@ -22,7 +22,7 @@ use crate::graph::copy_params::{NodeCopy, copies};
 use crate::graph::wire::put;
 use crate::handles::{Kind, new_handle};
 use crate::launch;
-use crate::stream::callback_table::Callback;
+use crate::state::callbacks::Callback;
 use crate::stream::callback_thread;
 use crate::stream::values;
 

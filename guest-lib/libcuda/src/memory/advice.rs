@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::memory::table::window::PAGE_BYTES;
+use crate::state::memory::window::PAGE_BYTES;
 use cuda_abi::CUmemLocation;
 
 /// The advice for a page.

@@ -8,12 +8,12 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::memory::table::ranges::{DEFAULT_POOL, HostKind};
 use crate::pool::host_pool;
 use crate::pool::pool_in_use;
+use crate::state::externals::EXTERNAL;
+use crate::state::memory::ranges::{DEFAULT_POOL, HostKind};
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD_STREAM: u64 = 2;

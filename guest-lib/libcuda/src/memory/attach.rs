@@ -10,9 +10,9 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::table::pinned::{Attached, Pinned};
-use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::window::{PAGE_BYTES, round_up};
+use crate::state::memory::pinned::{Attached, Pinned};
+use crate::state::memory::ranges::{HostKind, HostRange};
+use crate::state::memory::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP` and `CU_MEMHOSTREGISTER_READ_ONLY`.
 const PORTABLE: u32 = 1;

@@ -19,7 +19,6 @@ pub mod pointer;
 pub mod residency;
 pub mod set;
 pub mod shadow;
-pub mod table;
 
 use std::sync::Arc;
 
@@ -30,20 +29,20 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::advice::Advice;
 use crate::memory::moving::{Moving, Movings};
-use crate::memory::table::cache::Cache;
-use crate::memory::table::claims::Claims;
-use crate::memory::table::copy_streams::CopyStreams;
-use crate::memory::table::freed::FreedList;
-use crate::memory::table::pinned::Pinned;
-use crate::memory::table::ranges::{DeviceRange, HostKind, HostRange, Ranges};
-use crate::memory::table::ready::Ahead;
-use crate::memory::table::shadow::Shadows;
-use crate::memory::table::slabs::Slabs;
-use crate::memory::table::spares::Spares;
-use crate::memory::table::speeds::Speeds;
-use crate::memory::table::staging::Stagings;
-use crate::memory::table::window::{ReservationWindow, Window};
-use crate::module::table::Variable;
+use crate::state::memory::cache::Cache;
+use crate::state::memory::claims::Claims;
+use crate::state::memory::copy_streams::CopyStreams;
+use crate::state::memory::freed::FreedList;
+use crate::state::memory::pinned::Pinned;
+use crate::state::memory::ranges::{DeviceRange, HostKind, HostRange, Ranges};
+use crate::state::memory::ready::Ahead;
+use crate::state::memory::shadow::Shadows;
+use crate::state::memory::slabs::Slabs;
+use crate::state::memory::spares::Spares;
+use crate::state::memory::speeds::Speeds;
+use crate::state::memory::staging::Stagings;
+use crate::state::memory::window::{ReservationWindow, Window};
+use crate::state::modules::Variable;
 
 /// The memory state of the library.
 #[derive(Debug, Default)]
@@ -160,7 +159,7 @@ impl Driver {
     pub fn forget_context(&self, context: u64) {
         self.contexts.destroyed(context);
         for module in self.modules.forget_context(context) {
-            self.functions.remove_of(crate::module::function_table::Owner::Module(module));
+            self.functions.remove_of(crate::state::functions::Owner::Module(module));
             self.memory.remove_variables(module);
         }
         self.streams.forget_context(context);

@@ -14,13 +14,13 @@ use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::answer;
-use crate::context::table::current;
 use crate::entry::Api;
 use crate::memory::Memory;
 use crate::memory::moving::{Sent, Uses};
-use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::shadow::{Newer, Shadow};
-use crate::module::table::Variable;
+use crate::state::contexts::current;
+use crate::state::memory::ranges::{HostKind, HostRange};
+use crate::state::memory::shadow::{Newer, Shadow};
+use crate::state::modules::Variable;
 
 /// The maximum size of a variable in bytes. Limits the memory that a malicious worker can make the program map.
 const MAX_VARIABLE: u64 = 4 << 30;

@@ -12,11 +12,11 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, check, new_handle};
-use crate::module::function_table::Owner;
+use crate::jit::JitSinks;
 use crate::module::image;
-use crate::module::jit::JitSinks;
-use crate::module::table::Variable;
 use crate::module::{cross, fetch_names, not_empty};
+use crate::state::functions::Owner;
+use crate::state::modules::Variable;
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
@@ -95,7 +95,7 @@ fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
         Owner::Kernel(_) => return Ok(kernel),
         Owner::Module(_) => return Err(CudaError::INVALID_HANDLE),
     };
-    let cached = |library: &mut crate::module::table::Module| {
+    let cached = |library: &mut crate::state::modules::Module| {
         library.kernel_functions.get(&(context, kernel)).copied()
     };
     if let Some(function) = api.driver.modules.with(library, cached)? {

@@ -2,18 +2,12 @@
 
 //! Modules: device code in one context.
 
-pub mod answers;
 pub mod function;
-pub mod function_table;
 pub mod image;
 pub mod image_code;
-pub mod jit;
 pub mod library;
 pub mod link;
-pub mod link_table;
 pub mod parameters;
-pub mod proven;
-pub mod table;
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -28,9 +22,9 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, check, new_handle};
-use crate::module::function_table::Owner;
-use crate::module::jit::JitSinks;
-use crate::module::table::Variable;
+use crate::jit::JitSinks;
+use crate::state::functions::Owner;
+use crate::state::modules::Variable;
 
 /// Bytes for the names of functions in the first attempt.
 const USUAL_NAME_BYTES: usize = 4096;

@@ -3,7 +3,6 @@
 //! Memory pools.
 
 pub mod host_pool;
-pub mod table;
 
 use std::os::fd::IntoRawFd;
 
@@ -17,8 +16,8 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
 use crate::ipc::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 use crate::memory::alloc::capture_allocation;
-use crate::memory::table::ranges::DEFAULT_POOL;
 use crate::pool::host_pool::Home;
+use crate::state::memory::ranges::DEFAULT_POOL;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
@@ -36,7 +35,7 @@ const HANDLE_TYPE_FABRIC: u32 = 8;
 /// Maximum bytes of a pool; more than any device has.
 const MAX_POOL: usize = 1 << 47;
 
-/// Returns the pool of `cuMemAllocAsync`, as in [`crate::memory::table::ranges::DeviceRange::pool`].
+/// Returns the pool of `cuMemAllocAsync`, as in [`crate::state::memory::ranges::DeviceRange::pool`].
 pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
     let device = api.driver.contexts.device_of(api.context()?.0)?;
     Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))

@@ -18,7 +18,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::graph::copy_params::{NodeCopy, NodeEnd};
 use crate::graph::wire::{links_in, put};
-use crate::stream::captures::Capturing;
+use crate::state::captures::Capturing;
 
 /// `CU_STREAM_CAPTURE_STATUS_*`.
 const NOT_CAPTURING: i32 = 0;

@@ -8,7 +8,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
-use crate::stream::table::Stream;
+use crate::state::streams::Stream;
 
 /// `CU_STREAM_NON_BLOCKING`.
 pub const NON_BLOCKING: u32 = 1;

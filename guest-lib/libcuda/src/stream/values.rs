@@ -95,7 +95,7 @@ pub fn params_of_node(
     }
     let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
     Ok(CUDA_BATCH_MEM_OP_NODE_PARAMS {
-        context: crate::context::table::current(),
+        context: crate::state::contexts::current(),
         count,
         // `kept` holds them until the node's parameters change.
         operations: api.driver.kept.operations(node, operations),

@@ -16,10 +16,10 @@ use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::memory::attach::{attach_window, has_room};
 use crate::memory::moving::pages::{Store, close, open};
-use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::pool::host_pool::Home;
+use crate::state::memory::ranges::{HostKind, HostRange};
+use crate::state::reservations::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
 use crate::vmm::places;
-use crate::vmm::table::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;

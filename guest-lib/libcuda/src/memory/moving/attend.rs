@@ -21,7 +21,7 @@ use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::Store;
 use crate::memory::moving::placed;
 use crate::memory::moving::{Attachment, Means, Moving};
-use crate::memory::table::window::PAGE_BYTES;
+use crate::state::memory::window::PAGE_BYTES;
 use crate::stream::in_callback;
 
 /// Maximum wait of a touch. A kernel that runs longer may wait for what the program does after the touch.

@@ -17,7 +17,7 @@ use linux_raw_sys::general::{
 };
 use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_CONTINUE, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE};
 
-use crate::memory::table::window::PAGE_BYTES;
+use crate::state::memory::window::PAGE_BYTES;
 
 /// The device that provides descriptors to unprivileged users, since Linux 6.1.
 const DEVICE: &str = "/dev/userfaultfd";

@@ -30,8 +30,8 @@ use virtio_cuda_ring::Outstanding;
 use crate::memory::moving::blocks::{Blocks, Twins};
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::pages::{Pages, Store};
-use crate::memory::table::pinned::Pinned;
-use crate::memory::table::window::MovingWindow;
+use crate::state::memory::pinned::Pinned;
+use crate::state::memory::window::MovingWindow;
 
 /// The minimum size in bytes of managed allocations that move; 0 turns moving off.
 const VARIABLE: &str = "VIRTIO_CUDA_MANAGED";

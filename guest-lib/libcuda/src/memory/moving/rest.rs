@@ -14,7 +14,7 @@ use crate::memory::attach::{attach_window, has_room};
 use crate::memory::moving::attend;
 use crate::memory::moving::faults::Faults;
 use crate::memory::moving::{Home, Moving, State};
-use crate::memory::table::pinned::Pinned;
+use crate::state::memory::pinned::Pinned;
 
 impl Api {
     /// Follows advice on the preferred location of a whole allocation. It is a hint: if it cannot be followed, for example while

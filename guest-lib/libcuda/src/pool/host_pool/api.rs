@@ -11,11 +11,11 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::ffi::HostPtr;
-use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::pool::default_pool;
 use crate::pool::host_pool::mark::Mark;
 use crate::pool::host_pool::space::StreamKey;
 use crate::pool::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES};
+use crate::state::memory::ranges::{HostKind, HostRange};
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const LOCATION_NONE: u32 = 0;

@@ -19,11 +19,11 @@ use virtio_cuda_client::transport::UserMemory;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::attach::{attach_pages, attach_window};
-use crate::memory::table::pinned::Attached;
-use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::pool::host_pool::mark::Mark;
 use crate::pool::host_pool::space::{Space, StreamKey, UNIT};
 use crate::pool::host_pool::table::is_managed;
+use crate::state::memory::pinned::Attached;
+use crate::state::memory::ranges::{HostKind, HostRange};
 
 pub use table::{Home, HostPools};
 

@@ -10,8 +10,8 @@ use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
 use crate::memory::moving::Moving;
-use crate::memory::table::pinned::Pinned;
 use crate::pool::host_pool::HostPool;
+use crate::state::memory::pinned::Pinned;
 
 /// The reason why host memory is accessible to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

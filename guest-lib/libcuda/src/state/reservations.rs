@@ -12,7 +12,7 @@ use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{RESERVATIONS_BASE, WINDOW_BYTES};
 
 use crate::memory::moving::pages::Store;
-use crate::memory::table::pinned::Pinned;
+use crate::state::memory::pinned::Pinned;
 
 /// Sizes and addresses of mappings are multiples of this many bytes, as on NVIDIA's GPUs.
 pub const GRANULARITY: u64 = 2 << 20;
@@ -257,5 +257,5 @@ impl State {
 }
 
 #[cfg(test)]
-#[path = "table_test.rs"]
+#[path = "reservations_test.rs"]
 mod tests;

@@ -13,19 +13,19 @@ use crate::handles::{Kind, refusal};
 #[derive(Clone, Copy, Debug)]
 pub struct Green {
     /// The context for this green context, which can be made current.
-    pub(super) context: u64,
-    pub(super) device: i32,
+    pub context: u64,
+    pub device: i32,
     /// The primary context of its device.
-    pub(super) primary: u64,
+    pub primary: u64,
 }
 
 /// The green contexts by handle. The second list has destroyed ones whose objects live as long as their primary
 /// context.
 #[derive(Debug, Default)]
-pub struct Greens(pub(super) RwLock<HashMap<u64, Green>>, pub(super) RwLock<Vec<Green>>);
+pub struct Greens(pub RwLock<HashMap<u64, Green>>, pub RwLock<Vec<Green>>);
 
 impl Greens {
-    pub(super) fn get(&self, handle: u64) -> Result<Green, CudaError> {
+    pub fn get(&self, handle: u64) -> Result<Green, CudaError> {
         let greens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         greens.get(&handle).copied().ok_or_else(|| refusal(Kind::Green, handle))
     }

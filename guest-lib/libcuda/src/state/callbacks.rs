@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::CallbackId;
 
-use crate::graph::pageable_table::PageableCopy;
 use crate::handles::{Kind, new_handle};
+use crate::state::buffers::PageableCopy;
 
 /// `CUhostFn`, not NULL.
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);

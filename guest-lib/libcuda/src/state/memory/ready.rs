@@ -20,31 +20,31 @@ const MAX_AT_ONCE: u64 = 64;
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// The stocks by context and size.
-    pub(in crate::memory) stocks: Mutex<HashMap<(u64, u64), Stock>>,
+    pub stocks: Mutex<HashMap<(u64, u64), Stock>>,
     /// Set if other processes may use some allocation: nothing is added to the stock then.
-    pub(in crate::memory) shared: AtomicBool,
+    pub shared: AtomicBool,
     /// Set after the device has permitted this library to keep freed memory.
-    pub(in crate::memory) ours: AtomicBool,
+    pub ours: AtomicBool,
 }
 
 /// Allocations of one size.
 #[derive(Debug, Default)]
-pub(in crate::memory) struct Stock {
-    pub(in crate::memory) ready: Vec<u64>,
+pub struct Stock {
+    pub ready: Vec<u64>,
     /// Number of requests to the device.
-    pub(in crate::memory) asked: u32,
+    pub asked: u32,
 }
 
 impl Stock {
     /// Returns the number of allocations to request next.
-    pub(in crate::memory) fn count(&self, bytes: u64) -> u64 {
+    pub fn count(&self, bytes: u64) -> u64 {
         let doubled = 1_u64 << self.asked.saturating_sub(ONE_BY_ONE - 1).min(10);
         doubled.min(MAX_AT_ONCE).min(MAX_BYTES / bytes).max(1)
     }
 }
 
 impl Ahead {
-    pub(in crate::memory) fn stocks(&self) -> MutexGuard<'_, HashMap<(u64, u64), Stock>> {
+    pub fn stocks(&self) -> MutexGuard<'_, HashMap<(u64, u64), Stock>> {
         self.stocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,7 +54,7 @@ impl Ahead {
     }
 
     /// Returns whether a freed allocation of this size is worth keeping.
-    pub(in crate::memory) fn wants(&self, context: u64, bytes: u64) -> bool {
+    pub fn wants(&self, context: u64, bytes: u64) -> bool {
         let stocks = self.stocks();
         let stock = stocks.get(&(context, bytes));
         let room = |stock: &Stock| (stock.ready.len() as u64) < MAX_BYTES / bytes;
@@ -63,7 +63,7 @@ impl Ahead {
     }
 
     /// Removes the stock, all of it or what cuMemGetInfo would show.
-    pub(in crate::memory) fn take_ready(&self, all: bool) -> Vec<u64> {
+    pub fn take_ready(&self, all: bool) -> Vec<u64> {
         let mut stocks = self.stocks();
         let wanted = stocks.iter_mut().filter(|((_, bytes), _)| all || *bytes > UNSEEN_BYTES);
         wanted.flat_map(|(_, stock)| std::mem::take(&mut stock.ready)).collect()

@@ -8,36 +8,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
 use virtio_cuda_client::CudaError;
 
-use crate::texture::reference_table::References;
+use crate::state::references::References;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TextureObject {
-    pub(super) context: u64,
-    pub(super) resource: CUDA_RESOURCE_DESC,
-    pub(super) texture: CUDA_TEXTURE_DESC,
-    pub(super) view: Option<CUDA_RESOURCE_VIEW_DESC>,
+pub struct TextureObject {
+    pub context: u64,
+    pub resource: CUDA_RESOURCE_DESC,
+    pub texture: CUDA_TEXTURE_DESC,
+    pub view: Option<CUDA_RESOURCE_VIEW_DESC>,
 }
 
 /// All texture and surface objects, by the values that kernels use.
 #[derive(Debug, Default)]
 pub struct Textures {
-    pub(super) textures: Mutex<HashMap<u64, TextureObject>>,
+    pub textures: Mutex<HashMap<u64, TextureObject>>,
     /// The context and the resource of each surface object.
-    pub(super) surfaces: Mutex<HashMap<u64, (u64, CUDA_RESOURCE_DESC)>>,
+    pub surfaces: Mutex<HashMap<u64, (u64, CUDA_RESOURCE_DESC)>>,
     /// Texture and surface references.
     pub references: References,
 }
 
 impl Textures {
-    pub(super) fn textures(&self) -> MutexGuard<'_, HashMap<u64, TextureObject>> {
+    pub fn textures(&self) -> MutexGuard<'_, HashMap<u64, TextureObject>> {
         self.textures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, CUDA_RESOURCE_DESC)>> {
+    pub fn surfaces(&self) -> MutexGuard<'_, HashMap<u64, (u64, CUDA_RESOURCE_DESC)>> {
         self.surfaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn texture(&self, object: u64) -> Result<TextureObject, CudaError> {
+    pub fn texture(&self, object: u64) -> Result<TextureObject, CudaError> {
         self.textures().get(&object).copied().ok_or(CudaError::INVALID_VALUE)
     }
 

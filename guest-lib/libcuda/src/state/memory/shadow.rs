@@ -9,28 +9,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-use crate::memory::table::claims::{Claims, LOWEST};
-use crate::memory::table::window::PAGE_BYTES;
+use crate::state::memory::claims::{Claims, LOWEST};
+use crate::state::memory::window::PAGE_BYTES;
 
 /// Bytes of a variable that are compared at once.
 const COMPARED_BYTES: usize = 4096;
 
 /// One variable.
 #[derive(Debug)]
-pub(in crate::memory) struct Shadow {
+pub struct Shadow {
     /// Address in the program.
-    pub(in crate::memory) host: u64,
+    pub host: u64,
     /// Address on the GPU.
-    pub(in crate::memory) device: u64,
+    pub device: u64,
     /// The context in which it was loaded.
-    pub(in crate::memory) context: u64,
+    pub context: u64,
     /// Contents when both sides were last equal.
-    pub(in crate::memory) equal: Vec<u8>,
+    pub equal: Vec<u8>,
 }
 
 /// Bytes that the program has changed since both sides were equal.
 #[derive(Debug)]
-pub(in crate::memory) struct Newer {
+pub struct Newer {
     start: usize,
     /// Contents from the first to the last changed byte.
     bytes: Vec<u8>,
@@ -41,13 +41,13 @@ pub(in crate::memory) struct Newer {
 /// All `__managed__` variables.
 #[derive(Debug, Default)]
 pub struct Shadows {
-    pub(in crate::memory) list: Mutex<Vec<Shadow>>,
+    pub list: Mutex<Vec<Shadow>>,
     /// Pages that shadows occupy at device addresses.
-    pub(in crate::memory) pages: Mutex<BTreeSet<u64>>,
+    pub pages: Mutex<BTreeSet<u64>>,
     /// Set once a variable exists: other programs then need not take the locks.
     pub any: AtomicBool,
     /// Set if the GPU may have changed a variable since the last fetch.
-    pub(in crate::memory) stale: AtomicBool,
+    pub stale: AtomicBool,
 }
 
 impl Shadow {
@@ -55,7 +55,7 @@ impl Shadow {
     ///
     /// Other threads of the program may write at the same time. This is the program's data race, as it is natively, and
     /// it only affects which bytes are read. No reference to this memory is made for that reason.
-    pub(in crate::memory) fn read(&self, start: usize, room: &mut [u8]) {
+    pub fn read(&self, start: usize, room: &mut [u8]) {
         assert!(start + room.len() <= self.equal.len());
         // SAFETY: `place` mapped the memory, which is as long as `equal` and stays mapped as long as the shadow is in
         // the list; the room is this library's own.
@@ -77,7 +77,7 @@ impl Shadow {
     }
 
     /// Returns the program's changes, for [`Self::show`].
-    pub(in crate::memory) fn newer(&self) -> Option<Newer> {
+    pub fn newer(&self) -> Option<Newer> {
         let range = self.changed()?;
         let mut bytes = vec![0; range.len()];
         self.read(range.start, &mut bytes);
@@ -87,7 +87,7 @@ impl Shadow {
     }
 
     /// Copies `equal` to the program's side, except for bytes that the program has changed itself.
-    pub(in crate::memory) fn show(&self, newer: Option<Newer>) {
+    pub fn show(&self, newer: Option<Newer>) {
         let Some(Newer { start, mut bytes, is_changed }) = newer else { return self.write(0, &self.equal) };
         let end = start + bytes.len();
         for (index, byte) in bytes.iter_mut().enumerate().filter(|(index, _)| !is_changed[*index]) {
@@ -99,7 +99,7 @@ impl Shadow {
     }
 
     /// Returns the range from the first to the last byte that the program has changed.
-    pub(in crate::memory) fn changed(&self) -> Option<Range<usize>> {
+    pub fn changed(&self) -> Option<Range<usize>> {
         let mut room = [0; COMPARED_BYTES];
         let mut changed: Option<Range<usize>> = None;
         for (index, then) in self.equal.chunks(COMPARED_BYTES).enumerate() {
@@ -117,7 +117,7 @@ impl Shadow {
 }
 
 impl Shadows {
-    pub(in crate::memory) fn list(&self) -> MutexGuard<'_, Vec<Shadow>> {
+    pub fn list(&self) -> MutexGuard<'_, Vec<Shadow>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,12 +131,7 @@ impl Shadows {
     /// Maps memory for a variable, at its device address if that is free in the program.
     ///
     /// Errors: `CUDA_ERROR_UNKNOWN` for an address that device memory cannot have; `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub(in crate::memory) fn place(
-        &self,
-        claims: &Claims,
-        device: u64,
-        bytes: u64,
-    ) -> Result<u64, CudaError> {
+    pub fn place(&self, claims: &Claims, device: u64, bytes: u64) -> Result<u64, CudaError> {
         if device < LOWEST {
             return Err(CudaError::UNKNOWN);
         }

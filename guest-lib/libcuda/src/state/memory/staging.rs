@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 use virtio_cuda_client::protocol::{DevicePtr, EventId, StreamId};
 use virtio_cuda_client::transport::UserMemory;
 
-use crate::memory::table::pinned::Attached;
+use crate::state::memory::pinned::Attached;
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: StreamId = StreamId(2);
@@ -46,7 +46,7 @@ impl Size {
 
     /// Returns the number of slots that are waited for together, because each wait is a round trip to the device. The
     /// group is small, so that the other slots stay outstanding.
-    pub(in crate::memory) fn group(self) -> usize {
+    pub fn group(self) -> usize {
         match self {
             Self::Small => 1,
             Self::Large => 2,
@@ -55,7 +55,7 @@ impl Size {
     }
 
     /// Returns the maximum number of buffers of this size per context: as many threads copy through them at once.
-    pub(in crate::memory) fn most(self) -> usize {
+    pub fn most(self) -> usize {
         match self {
             Self::Small | Self::Large => 4,
             Self::Long => 2,
@@ -66,8 +66,8 @@ impl Size {
 /// A stream, distinguished from other threads' streams with the same handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    pub(in crate::memory) stream: StreamId,
-    pub(in crate::memory) thread: Option<ThreadId>,
+    pub stream: StreamId,
+    pub thread: Option<ThreadId>,
 }
 
 impl Queue {
@@ -82,25 +82,25 @@ impl Queue {
 /// started.
 #[derive(Debug)]
 pub struct Staging {
-    pub(in crate::memory) context: u64,
-    pub(in crate::memory) size: Size,
+    pub context: u64,
+    pub size: Size,
     /// Program's address, inside the address window.
-    pub(in crate::memory) host: u64,
-    pub(in crate::memory) attached: Attached,
+    pub host: u64,
+    pub attached: Attached,
     /// Per group: an event, and the number of copies that were started before its last record. It is recorded after a
     /// copy that fills the group or ends in it.
-    pub(in crate::memory) events: Vec<(EventId, u64)>,
+    pub events: Vec<(EventId, u64)>,
     /// Per slot: the number of the copy that uses it, from 1.
-    pub(in crate::memory) uses: Vec<u64>,
+    pub uses: Vec<u64>,
     /// Number of copies that were started; number of copies that the GPU has certainly completed.
-    pub(in crate::memory) started: u64,
-    pub(in crate::memory) done: u64,
+    pub started: u64,
+    pub done: u64,
     /// The queue of the outstanding copies, and the slot of the last one.
-    pub(in crate::memory) last: Option<(Queue, usize)>,
+    pub last: Option<(Queue, usize)>,
 }
 
 impl Staging {
-    pub(in crate::memory) fn pages(&self) -> UserMemory {
+    pub fn pages(&self) -> UserMemory {
         UserMemory { address: self.host as usize, bytes: self.size.slot_bytes() * self.size.slots() }
     }
 
@@ -125,13 +125,13 @@ impl Staging {
     }
 
     /// Returns the first event that was recorded after the slot's copy, and the number of copies that it covers.
-    pub(in crate::memory) fn event_after(&self, slot: usize) -> Option<(EventId, u64)> {
+    pub fn event_after(&self, slot: usize) -> Option<(EventId, u64)> {
         let after = self.events.iter().filter(|(_, covers)| *covers >= self.uses[slot]);
         after.min_by_key(|(_, covers)| *covers).copied()
     }
 
     /// Records that the GPU has completed the copies up to `number`.
-    pub(in crate::memory) fn settled(&mut self, number: u64) {
+    pub fn settled(&mut self, number: u64) {
         self.done = self.done.max(number);
         if self.done == self.started {
             self.last = None;
@@ -139,7 +139,7 @@ impl Staging {
     }
 
     /// Returns whether a copy in `queue` does not have to wait for a copy in another queue.
-    pub(in crate::memory) fn serves(&self, queue: Queue) -> bool {
+    pub fn serves(&self, queue: Queue) -> bool {
         self.last.is_none_or(|(other, _)| other == queue)
     }
 }
@@ -149,18 +149,18 @@ impl Staging {
 pub struct Stagings(Mutex<HashMap<(u64, Size), Pool>>);
 
 #[derive(Debug, Default)]
-pub(in crate::memory) struct Pool {
-    pub(in crate::memory) idle: Vec<Staging>,
+pub struct Pool {
+    pub idle: Vec<Staging>,
     /// Buffers that stay unused until their context ends: work beside a capture, which was not waited for, may use
     /// them.
-    pub(in crate::memory) given_up: Vec<Staging>,
-    pub(in crate::memory) made: usize,
+    pub given_up: Vec<Staging>,
+    pub made: usize,
     /// Set after there was no memory for a buffer.
-    pub(in crate::memory) refused: bool,
+    pub refused: bool,
 }
 
 impl Stagings {
-    pub(in crate::memory) fn pools(&self) -> MutexGuard<'_, HashMap<(u64, Size), Pool>> {
+    pub fn pools(&self) -> MutexGuard<'_, HashMap<(u64, Size), Pool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

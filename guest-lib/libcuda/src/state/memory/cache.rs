@@ -6,91 +6,91 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::memory::table::pinned::Attached;
-use crate::memory::table::window::{PAGE_BYTES, round_up};
+use crate::state::memory::pinned::Attached;
+use crate::state::memory::window::{PAGE_BYTES, round_up};
 
 /// The number of copies after which a buffer is kept, because registering costs as much as dozens of copies.
-pub(in crate::memory) const USES: i32 = 12;
+pub const USES: i32 = 12;
 /// The number doubles with each entry that was made in vain, at most this many times.
-pub(in crate::memory) const MAX_VAIN: u32 = 2;
+pub const MAX_VAIN: u32 = 2;
 /// The maximum number of copies during which a buffer is ignored after it could not be kept or did not stay; grows each
 /// time.
-pub(in crate::memory) const MAX_PATIENCE: i32 = 256;
+pub const MAX_PATIENCE: i32 = 256;
 /// Maximum number of candidates.
-pub(in crate::memory) const MAX_SEEN: usize = 64;
+pub const MAX_SEEN: usize = 64;
 
 /// The buffers of a process.
 #[derive(Debug, Default)]
 pub struct Cache {
-    pub(in crate::memory) state: Mutex<State>,
+    pub state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::memory) struct State {
+pub struct State {
     /// Kept buffers, the least recently used first.
-    pub(in crate::memory) entries: VecDeque<Arc<Entry>>,
+    pub entries: VecDeque<Arc<Entry>>,
     /// Buffers that were copied.
-    pub(in crate::memory) seen: VecDeque<Seen>,
+    pub seen: VecDeque<Seen>,
     /// Set while a thread registers a buffer.
-    pub(in crate::memory) busy: bool,
+    pub busy: bool,
     /// The current value of [`USES`].
-    pub(in crate::memory) uses: i32,
+    pub uses: i32,
     /// Number of entries that were made in vain, minus those that were worth it.
-    pub(in crate::memory) vain: u32,
+    pub vain: u32,
 }
 
 /// A buffer that is not kept.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::memory) struct Seen {
-    pub(in crate::memory) pages: Pages,
+pub struct Seen {
+    pub pages: Pages,
     /// The number of copies. Negative: the number of further copies during which it is ignored.
-    pub(in crate::memory) uses: i32,
+    pub uses: i32,
     /// The number of copies during which it is ignored the next time.
-    pub(in crate::memory) patience: i32,
+    pub patience: i32,
 }
 
 /// Whole pages, from the first byte to the byte after the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::memory) struct Pages {
-    pub(in crate::memory) start: u64,
-    pub(in crate::memory) end: u64,
+pub struct Pages {
+    pub start: u64,
+    pub end: u64,
 }
 
 /// A buffer whose pages the device keeps until its last user is done.
 #[derive(Debug)]
 pub struct Entry {
-    pub(in crate::memory) pages: Pages,
-    pub(in crate::memory) window: u64,
-    pub(in crate::memory) context: u64,
-    pub(in crate::memory) attached: Attached,
+    pub pages: Pages,
+    pub window: u64,
+    pub context: u64,
+    pub attached: Attached,
     /// Number of copies that used it.
-    pub(in crate::memory) copies: AtomicI32,
+    pub copies: AtomicI32,
     /// [`Seen::patience`] of the buffer.
-    pub(in crate::memory) patience: i32,
+    pub patience: i32,
 }
 
 impl Pages {
-    pub(in crate::memory) fn of(address: u64, bytes: usize) -> Option<Self> {
+    pub fn of(address: u64, bytes: usize) -> Option<Self> {
         let end = round_up(address.checked_add(bytes as u64)?).ok()?;
         Some(Self { start: address / PAGE_BYTES * PAGE_BYTES, end })
     }
 
-    pub(in crate::memory) fn bytes(self) -> u64 {
+    pub fn bytes(self) -> u64 {
         self.end - self.start
     }
 
-    pub(in crate::memory) fn hold(self, other: Self) -> bool {
+    pub fn hold(self, other: Self) -> bool {
         self.start <= other.start && other.end <= self.end
     }
 
-    pub(in crate::memory) fn touch(self, other: Self) -> bool {
+    pub fn touch(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 }
 
 impl State {
     /// Counts a copy of `pages`. If they are worth keeping now, returns the patience for them.
-    pub(in crate::memory) fn count(&mut self, pages: Pages) -> Option<i32> {
+    pub fn count(&mut self, pages: Pages) -> Option<i32> {
         match self.seen.iter_mut().find(|seen| seen.pages == pages) {
             Some(seen) => {
                 seen.uses += 1;
@@ -104,11 +104,11 @@ impl State {
     }
 
     /// Ignores `pages` for a while.
-    pub(in crate::memory) fn shun(&mut self, pages: Pages, patience: i32) {
+    pub fn shun(&mut self, pages: Pages, patience: i32) {
         self.remember(Seen { pages, uses: -patience, patience: (4 * patience).min(MAX_PATIENCE) });
     }
 
-    pub(in crate::memory) fn remember(&mut self, new: Seen) {
+    pub fn remember(&mut self, new: Seen) {
         self.seen.retain(|seen| seen.pages != new.pages);
         if self.seen.len() >= MAX_SEEN {
             self.seen.pop_front();
@@ -117,7 +117,7 @@ impl State {
     }
 
     /// Updates the statistics when an entry has proved useful, or when it is removed.
-    pub(in crate::memory) fn learn(&mut self, entry: &Entry, removed: bool) {
+    pub fn learn(&mut self, entry: &Entry, removed: bool) {
         match (entry.copies.load(Ordering::Relaxed).cmp(&self.uses), removed) {
             (std::cmp::Ordering::Less, true) => self.vain = (self.vain + 1).min(MAX_VAIN),
             (std::cmp::Ordering::Equal, false) => self.vain = self.vain.saturating_sub(1),
@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Returns the entry that contains `pages`, which becomes the most recently used one.
-    pub(in crate::memory) fn find(&mut self, pages: Pages) -> Option<Arc<Entry>> {
+    pub fn find(&mut self, pages: Pages) -> Option<Arc<Entry>> {
         let index = self.entries.iter().position(|entry| entry.pages.hold(pages))?;
         let entry = self.entries.remove(index)?;
         self.entries.push_back(entry.clone());
@@ -134,7 +134,7 @@ impl State {
     }
 
     /// Removes entries that overlap `pages`, and as many others as needed for them to fit in `most` bytes.
-    pub(in crate::memory) fn make_room(&mut self, pages: Pages, most: u64) -> Vec<Arc<Entry>> {
+    pub fn make_room(&mut self, pages: Pages, most: u64) -> Vec<Arc<Entry>> {
         let (mut out, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.entries).into_iter().partition(|entry| entry.pages.touch(pages));
         self.entries = kept;
@@ -150,7 +150,7 @@ impl State {
 }
 
 impl Cache {
-    pub(in crate::memory) fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

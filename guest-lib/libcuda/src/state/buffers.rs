@@ -10,25 +10,25 @@ use virtio_cuda_client::protocol::Box3;
 
 /// Pinned memory of this library.
 #[derive(Debug)]
-pub(in crate::graph) struct Buffer {
-    pub(in crate::graph) address: u64,
-    pub(in crate::graph) bytes: u64,
-    pub(in crate::graph) context: u64,
+pub struct Buffer {
+    pub address: u64,
+    pub bytes: u64,
+    pub context: u64,
 }
 
 /// Free buffers. They stay pinned, because unpinning one would have to wait for the GPU.
 #[derive(Debug, Default)]
-pub struct Buffers(pub(in crate::graph) Mutex<Vec<Buffer>>);
+pub struct Buffers(pub Mutex<Vec<Buffer>>);
 
 /// One end of a copy: a box in the program's memory, and the buffer with the same rows without gaps.
 #[derive(Debug)]
 pub struct PageableCopy {
-    pub(in crate::graph) user: u64,
-    pub(in crate::graph) pitch: u64,
-    pub(in crate::graph) height: u64,
-    pub(in crate::graph) size: Box3,
-    pub(in crate::graph) to_user: bool,
-    pub(in crate::graph) buffer: Option<Buffer>,
+    pub user: u64,
+    pub pitch: u64,
+    pub height: u64,
+    pub size: Box3,
+    pub to_user: bool,
+    pub buffer: Option<Buffer>,
 }
 
 impl PageableCopy {

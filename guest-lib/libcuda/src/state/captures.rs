@@ -16,10 +16,10 @@ const ILLEGAL_STATE: i32 = 401;
 /// A capturing stream, identified as the device does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Capturing {
-    pub(super) context: u64,
-    pub(super) stream: u64,
+    pub context: u64,
+    pub stream: u64,
     /// The thread whose default stream it is.
-    pub(super) thread: Option<ThreadId>,
+    pub thread: Option<ThreadId>,
 }
 
 /// Captures that have begun and not ended.
@@ -60,7 +60,7 @@ impl Captures {
     }
 
     /// Begins a capture with `call`.
-    pub(super) fn begin(
+    pub fn begin(
         &'static self,
         stream: Capturing,
         call: impl FnOnce() -> Result<(), CudaError>,
@@ -78,7 +78,7 @@ impl Captures {
     }
 
     /// Removes the capture of a stream, if there was one.
-    pub(super) fn ended(&self, stream: Capturing) {
+    pub fn ended(&self, stream: Capturing) {
         if self.any() {
             self.change(|streams| streams.remove(&stream));
         }

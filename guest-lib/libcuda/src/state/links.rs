@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
 
-use crate::module::jit::JitSinks;
+use crate::jit::JitSinks;
 
 /// A link.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) sinks: JitSinks,
+pub struct Link {
+    pub sinks: JitSinks,
     /// The result of `cuLinkComplete`. It does not move until the link ends.
-    pub(super) image: Option<Box<[u8]>>,
+    pub image: Option<Box<[u8]>>,
 }
 
 /// All links by handle.
@@ -22,11 +22,11 @@ pub(super) struct Link {
 pub struct Links(Mutex<HashMap<u64, Link>>);
 
 impl Links {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<u64, Link>> {
+    pub fn lock(&self) -> MutexGuard<'_, HashMap<u64, Link>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sinks(&self, link: u64) -> Result<JitSinks, CudaError> {
+    pub fn sinks(&self, link: u64) -> Result<JitSinks, CudaError> {
         self.lock().get(&link).map(|link| link.sinks).ok_or(CudaError::INVALID_HANDLE)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use virtio_cuda_client::protocol::{LAUNCH_COOPERATIVE, LaunchShape};
 
-use crate::context::table::current;
+use crate::state::contexts::current;
 
 /// Maximum grid dimensions (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, u16::MAX as u32, u16::MAX as u32];

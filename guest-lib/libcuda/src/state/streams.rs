@@ -11,7 +11,7 @@ use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{HANDLE_STEP, StreamId};
 
 use crate::handles::{Kind, refusal};
-use crate::stream::reached::{AnyRecords, Reached};
+use crate::state::reached::{AnyRecords, Reached};
 
 /// A stream that the program created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

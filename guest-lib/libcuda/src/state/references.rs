@@ -10,24 +10,24 @@ use virtio_cuda_client::CudaError;
 
 /// The kind of reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub enum Kind {
     Texture,
     Surface,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reference {
-    pub(super) kind: Kind,
-    pub(super) context: u64,
+pub struct Reference {
+    pub kind: Kind,
+    pub context: u64,
     /// The module; 0 if `cuTexRefCreate` created the reference.
-    pub(super) module: u64,
+    pub module: u64,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tables {
-    pub(super) references: HashMap<u64, Reference>,
+pub struct Tables {
+    pub references: HashMap<u64, Reference>,
     /// The references that were requested before.
-    pub(super) names: HashMap<(u64, Kind, CString), u64>,
+    pub names: HashMap<(u64, Kind, CString), u64>,
 }
 
 /// All references by handle.
@@ -35,11 +35,11 @@ pub(super) struct Tables {
 pub struct References(Mutex<Tables>);
 
 impl References {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Tables> {
+    pub fn lock(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, handle: u64, kind: Kind) -> Result<Reference, CudaError> {
+    pub fn get(&self, handle: u64, kind: Kind) -> Result<Reference, CudaError> {
         let found = self.lock().references.get(&handle).copied().filter(|reference| reference.kind == kind);
         found.ok_or(CudaError::INVALID_HANDLE)
     }

@@ -9,13 +9,13 @@ use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::MemoryPoolId;
 
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub struct Tables {
     /// The pools that the program created.
-    pub(super) made: HashSet<u64>,
+    pub made: HashSet<u64>,
     /// The default pools by device.
-    pub(super) defaults: HashMap<u32, u64>,
+    pub defaults: HashMap<u32, u64>,
     /// The current pools by device, if the program has set one.
-    pub(super) current: HashMap<u32, u64>,
+    pub current: HashMap<u32, u64>,
 }
 
 /// All pools by handle.
@@ -23,12 +23,12 @@ pub(super) struct Tables {
 pub struct Pools(Mutex<Tables>);
 
 impl Pools {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Tables> {
+    pub fn lock(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks that the pool exists.
-    pub(super) fn check(&self, pool: u64) -> Result<MemoryPoolId, CudaError> {
+    pub fn check(&self, pool: u64) -> Result<MemoryPoolId, CudaError> {
         let tables = self.lock();
         let known = tables.made.contains(&pool) || tables.defaults.values().any(|&default| default == pool);
         if known { Ok(MemoryPoolId(pool)) } else { Err(CudaError::INVALID_VALUE) }

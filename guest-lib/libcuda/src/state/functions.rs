@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ParamLayout;
 
-use crate::module::answers::{Answers, Query};
-use crate::module::proven::ProvenShapes;
+use crate::state::answers::{Answers, Query};
+use crate::state::proven::ProvenShapes;
 
 /// The origin of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct Function {
     pub answers: Answers,
     /// The settings of the CUDA 3 calls for the next launch.
     pub prepared: Mutex<Prepared>,
-    pub(super) parameters: OnceLock<Parameters>,
+    pub parameters: OnceLock<Parameters>,
 }
 
 /// All functions by handle.
