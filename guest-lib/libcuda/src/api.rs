@@ -116,6 +116,15 @@ impl Api {
         Ok(if handle == 0 { self.default_stream() } else { StreamId(handle) })
     }
 
+    /// Returns the context of a stream. CUDA's default streams belong to the current context.
+    pub fn context_of_stream(&self, handle: u64) -> Result<u64, CudaError> {
+        if handle <= PER_THREAD {
+            Ok(self.context()?.0)
+        } else {
+            Ok(self.driver.streams.get(handle)?.context)
+        }
+    }
+
     /// Returns the program's address for a GPU address; the two may differ for host memory.
     pub fn program_address(&self, address: u64) -> u64 {
         let alias = self.driver.memory.ranges.alias(address);

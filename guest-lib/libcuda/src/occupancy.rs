@@ -12,8 +12,8 @@ use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::launch;
 use crate::module::function::get_attribute;
-use crate::state::answers::Query;
 use crate::state::contexts::current;
+use crate::state::modules::answers::Query;
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;

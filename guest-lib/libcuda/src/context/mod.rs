@@ -4,7 +4,7 @@
 
 pub mod checkpoint;
 pub mod core_dump;
-pub mod dumps;
+mod forget;
 pub mod green;
 pub mod peer;
 
@@ -17,6 +17,7 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
 use crate::state::contexts::{self, Primary, current};
+use crate::state::dumps;
 use crate::trace;
 
 /// `CU_CTX_*`: the scheduling flags, of which at most one may be set, and all flags.

@@ -13,9 +13,9 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::handles::{Kind, new_handle};
-use crate::ipc::token_in;
 use crate::state::externals::{EXTERNAL, External};
 use crate::state::memory::ranges::DeviceRange;
+use crate::tokens::token_in;
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD` and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD`.
 const OPAQUE_FD: u32 = 1;

@@ -12,12 +12,9 @@
 //! - Not supported: allocations that other devices may access.
 //! - `cuGraphDebugDotPrint` shows nodes and edges without their details.
 
-pub mod copy_params;
 pub mod exec;
 pub mod node;
-pub mod pageable;
 pub mod params;
 pub mod semaphore;
 pub mod structure;
 pub mod user_object;
-pub mod wire;

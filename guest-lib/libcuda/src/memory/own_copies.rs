@@ -9,7 +9,7 @@ use virtio_cuda_client::protocol::StreamId;
 use crate::entry::Api;
 use crate::state::contexts::{pop, push};
 use crate::state::streams::Stream;
-use crate::stream::make::NON_BLOCKING;
+use crate::work::make::NON_BLOCKING;
 
 impl Api {
     /// Runs `body` with the copy stream of a context, which is current meanwhile.

@@ -9,8 +9,8 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::memory::managed::{LOCATION_HOST, check_range};
-use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
 use crate::state::devices::LOCATION_DEVICE;
+use crate::state::moving::blocks::{BLOCK_BYTES, Owner};
 
 /// Returns the location of the memory at an address of a validated range.
 fn location(api: Api, address: u64) -> CUmemLocation {

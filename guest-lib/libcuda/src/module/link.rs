@@ -15,7 +15,7 @@ use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, new_handle};
 use crate::jit::JitSinks;
 use crate::module::read_file;
-use crate::state::links::Link;
+use crate::state::modules::links::Link;
 
 /// Maximum input size in bytes. Limits the memory that a wrong size can take.
 const MAX_INPUT_BYTES: usize = 1 << 30;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::state::functions::Parameters;
+use crate::state::modules::functions::Parameters;
 use cuda_abi::CUstreamBatchMemOpParams;
 
 /// Kernel parameter values that were returned to a program.

@@ -2,22 +2,23 @@
 
 //! The tables of the library: what exists, and what is known about it. They make no calls.
 
-pub mod answers;
+pub mod advice;
 pub mod arrays;
 pub mod buffers;
 pub mod callbacks;
 pub mod captures;
 pub mod contexts;
 pub mod devices;
+pub mod dumps;
 pub mod externals;
-pub mod functions;
 pub mod greens;
+pub mod host_pools;
+pub mod in_callback;
 pub mod kept;
-pub mod links;
 pub mod memory;
 pub mod modules;
+pub mod moving;
 pub mod pools;
-pub mod proven;
 pub mod reached;
 pub mod references;
 pub mod reservations;

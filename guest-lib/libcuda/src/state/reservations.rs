@@ -11,8 +11,8 @@ use cuda_abi::{CUmemAllocationProp, CUmemLocation};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{RESERVATIONS_BASE, WINDOW_BYTES};
 
-use crate::memory::moving::pages::Store;
 use crate::state::memory::pinned::Pinned;
+use crate::state::moving::pages::Store;
 
 /// Sizes and addresses of mappings are multiples of this many bytes, as on NVIDIA's GPUs.
 pub const GRANULARITY: u64 = 2 << 20;

@@ -10,7 +10,7 @@ use virtio_cuda_client::{CudaError, Session, calls};
 
 use crate::entry::Api;
 use crate::state::callbacks::Callback;
-use crate::stream::in_callback;
+use crate::state::in_callback;
 
 /// Registers a function. Returns the id with which the worker can request it.
 pub fn register(api: Api, callback: Callback) -> Result<CallbackId, CudaError> {

@@ -9,8 +9,8 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::graph::wire::{put, take};
-use crate::memory::moving::Uses;
+use crate::state::moving::Uses;
+use crate::wire::{put, take};
 
 /// `CU_STREAM_MEM_OP_*`.
 const WAIT_VALUE_32: u32 = 1;

@@ -15,11 +15,11 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::memory::moving::attend;
-use crate::memory::moving::blocks::{Blocks, Twins};
-use crate::memory::moving::pages::Pages;
-use crate::memory::moving::{Attachment, Home, Means, Moving, State};
 use crate::state::devices::LOCATION_DEVICE;
 use crate::state::memory::window::MovingWindow;
+use crate::state::moving::blocks::{Blocks, Twins};
+use crate::state::moving::pages::Pages;
+use crate::state::moving::{Attachment, Home, Means, Moving, State};
 
 /// The granularity of device memory, a multiple of the page size and the block size.
 const GRANULARITY: u64 = 2 << 20;

@@ -9,9 +9,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
-use crate::memory::moving::Moving;
-use crate::pool::host_pool::HostPool;
+use crate::state::host_pools::HostPool;
 use crate::state::memory::pinned::Pinned;
+use crate::state::moving::Moving;
 
 /// The reason why host memory is accessible to the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

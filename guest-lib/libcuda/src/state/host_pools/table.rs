@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
-use crate::driver::Driver;
-use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
-use crate::pool::host_pool::HostPool;
+use crate::state::devices::Devices;
+use crate::state::host_pools::HostPool;
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const NONE: u32 = 0;
@@ -49,10 +48,10 @@ impl Home {
     /// Returns the home of pools of this library; `None` for device pools.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for locations without pools.
-    pub fn new(api: Api, kind: u32, location: CUmemLocation) -> Result<Option<Self>, CudaError> {
+    pub fn of(devices: &Devices, kind: u32, location: CUmemLocation) -> Result<Option<Self>, CudaError> {
         let known = match (kind, location.kind) {
             (PINNED, DEVICE) => return Ok(None),
-            (MANAGED, DEVICE) => api.driver.devices.check(location.id).is_ok(),
+            (MANAGED, DEVICE) => devices.check(location.id).is_ok(),
             (PINNED | MANAGED, NUMA) => is_node(location.id),
             (PINNED | MANAGED, HOST) | (MANAGED, NONE | NUMA_CURRENT) => true,
             _ => false,
@@ -72,28 +71,28 @@ impl Home {
 }
 
 #[derive(Debug, Default)]
-struct Tables {
+pub struct Tables {
     /// All pools by handle, until all their memory is released.
-    all: HashMap<u64, Arc<HostPool>>,
-    defaults: HashMap<Home, Arc<HostPool>>,
+    pub all: HashMap<u64, Arc<HostPool>>,
+    pub defaults: HashMap<Home, Arc<HostPool>>,
     /// The pools that the program has set as current.
-    current: HashMap<Home, Arc<HostPool>>,
+    pub current: HashMap<Home, Arc<HostPool>>,
 }
 
 /// The pools of this library.
 #[derive(Debug, Default)]
 pub struct HostPools {
-    tables: Mutex<Tables>,
+    pub tables: Mutex<Tables>,
     /// True once a pool existed: programs without pools have no overhead.
-    any: AtomicBool,
+    pub any: AtomicBool,
     /// True if a pool waits for streams.
-    waiting: AtomicBool,
+    pub waiting: AtomicBool,
     /// True if a pool has memory that the GPU cannot access, because there was no context.
-    orphaned: AtomicBool,
+    pub orphaned: AtomicBool,
 }
 
 impl HostPools {
-    fn lock(&self) -> MutexGuard<'_, Tables> {
+    pub fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,59 +140,12 @@ impl HostPools {
         Ok(())
     }
 
-    /// Destroys a pool. Its memory is released as it is freed.
-    pub fn destroy(&self, api: Api, pool: &Arc<HostPool>) -> Result<(), CudaError> {
-        if pool.is_default {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        pool.set_destroyed();
-        self.lock().current.retain(|_, current| current.handle != pool.handle);
-        self.waiting.store(true, Ordering::Release);
-        self.settle(api);
-        Ok(())
-    }
-
-    fn all(&self) -> Vec<Arc<HostPool>> {
+    pub fn all(&self) -> Vec<Arc<HostPool>> {
         self.lock().all.values().cloned().collect()
     }
 
     /// Must be called after memory was freed in the order of a stream.
     pub fn wait_for_streams(&self) {
         self.waiting.store(true, Ordering::Release);
-    }
-
-    /// Must be called after a wait for work: pools release memory above their threshold.
-    pub fn settle(&self, api: Api) {
-        if !self.waiting.load(Ordering::Acquire) || !self.waiting.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        for pool in self.all() {
-            if pool.settle(api) {
-                self.waiting.store(true, Ordering::Release);
-            }
-            if pool.has_ended() {
-                self.lock().all.remove(&pool.handle);
-            }
-        }
-    }
-
-    /// Handles a destroyed context: memory that the GPU accessed through it remains, and must be attached again.
-    pub fn forget_context(&self, driver: &Driver, context: u64) {
-        for pool in self.all() {
-            if pool.forget_context(driver, context) {
-                self.orphaned.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    /// Must be called when a context exists: memory without a context is attached to it.
-    pub fn adopt(&self, api: Api, context: u64) {
-        if self.orphaned.load(Ordering::Acquire) && self.orphaned.swap(false, Ordering::AcqRel) {
-            for pool in self.all() {
-                if let Err(error) = pool.adopt(api.internal(), context) {
-                    log::warn!("The GPU does not reach memory of pool {:#x} any more: {error}", pool.handle);
-                }
-            }
-        }
     }
 }

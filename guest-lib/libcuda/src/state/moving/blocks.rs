@@ -19,7 +19,7 @@ pub enum Owner {
     Program,
     /// The GPU: the pages are not mapped in the program.
     Gpu,
-    /// The GPU, whose work goes on; the program has a copy, the changes of which are sent later ([`super::shared`]).
+    /// The GPU, whose work goes on; the program has a copy, the changes of which are sent later ([`crate::memory::moving::shared`]).
     Shared,
 }
 

@@ -2,6 +2,10 @@
 
 //! The wrapper of every entry point. It refuses calls that are invalid in the current state, and never unwinds into C.
 
+pub mod error_log;
+pub mod result_texts;
+pub mod states;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use virtio_cuda_client::caller::at_entry_point;
@@ -9,13 +13,11 @@ use virtio_cuda_client::{CudaError, broken, process};
 
 pub use crate::api::{Api, DefaultStream};
 use crate::driver::Driver;
-use crate::local::error_log;
-use crate::local::states::State;
+pub use crate::ffi::CUresult;
 use crate::state::contexts::current;
 use crate::trace;
 
-/// `CUresult`.
-pub type CUresult = i32;
+use self::states::State;
 
 /// An exported function, for `cuGetProcAddress`.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ pub fn call(
     guard(call.name, || {
         process::check()?;
         let driver = Driver::get().ok_or_else(|| call.state.before_init())?;
-        if crate::stream::in_callback::in_callback() {
+        if crate::state::in_callback::in_callback() {
             return Err(CudaError::NOT_PERMITTED);
         }
         check_context(driver, call.state)?;

@@ -10,7 +10,6 @@
 
 use std::sync::atomic::Ordering;
 
-use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
@@ -20,6 +19,7 @@ use crate::state::streams::Event;
 
 /// Handles up to this one are CUDA's default streams.
 const LAST_DEFAULT_STREAM: u64 = 2;
+
 impl Api {
     /// Returns whether work for the program's stream `stream` may be posted. The stream must be known and belong to the
     /// current context, no stream may capture, and no variable may need to be copied before or after the work.
@@ -39,16 +39,6 @@ impl Api {
     fn may_post_in(&self, context: u64) -> bool {
         let plain = !self.driver.memory.shadows.any.load(Ordering::Acquire) && !self.driver.captures.any();
         context != 0 && plain
-    }
-
-    /// Must be called at the end of a call that has queued a launch, a copy or a fill in `stream`. With
-    /// `CUDA_LAUNCH_BLOCKING=1` it waits for the work and returns its errors.
-    pub fn end_asynchronous(&self, stream: StreamId) -> Result<(), CudaError> {
-        if self.driver.environment.launch_blocking && !self.captures(stream) {
-            self.wait_for_stream(stream)?;
-            self.synchronized();
-        }
-        Ok(())
     }
 
     /// Waits for the work of the context of `call`, unless a stream captures, because the wait would end the capture.

@@ -3,16 +3,17 @@
 //! `CUDA_MEMCPY3D` as the parameters of a node.
 
 use cuda_abi::{CUDA_MEMCPY3D, CopyEnd3D};
-use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::{
-    Box3, COPY_ARRAY, COPY_DEVICE, COPY_HOST, CallbackId, CopyEnd, DevicePtr, MemcpyNode,
+    Box3, COPY_ARRAY, COPY_DEVICE, COPY_HOST, CallbackId, CopyEnd, DevicePtr, MemcpyNode, StreamId,
 };
+use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::memory::place::Place;
 use crate::state::buffers::PageableCopy;
 use crate::state::callbacks::Callback;
 use crate::stream::callback_thread;
+use crate::wire::put;
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
@@ -193,4 +194,21 @@ fn end_of_wire(api: Api, end: &CopyEnd, callback: CallbackId) -> CopyEnd3D {
         (answer.memory_type, answer.host) = (HOST, api.program_address(end.address.0));
     }
     answer
+}
+
+impl Api {
+    /// Captures a copy with a pageable end.
+    pub fn capture_copy(
+        &self,
+        dst: NodeEnd,
+        src: NodeEnd,
+        size: Box3,
+        stream: StreamId,
+    ) -> Result<(), CudaError> {
+        let copy = NodeCopy::new(*self, dst, src, size)?;
+        let mut bytes = Vec::new();
+        put(&copy.node, &mut bytes)?;
+        let mut call = self.in_context()?.input(&bytes);
+        calls::capture_memcpy(&mut call, stream).inspect_err(|_| copy.forget(*self))
+    }
 }

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use cuda_environment::{Environment, LogFile};
 use virtio_cuda_client::{CudaError, process};
 
-use crate::local::result_texts;
+use crate::entry::result_texts;
 
 static DESTINATION: OnceLock<Option<Destination>> = OnceLock::new();
 

@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::ParamLayout;
 
-use crate::state::answers::{Answers, Query};
-use crate::state::proven::ProvenShapes;
+use crate::state::modules::answers::{Answers, Query};
+use crate::state::modules::proven::ProvenShapes;
 
 /// The origin of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

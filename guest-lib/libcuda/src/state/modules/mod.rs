@@ -2,6 +2,11 @@
 
 //! Modules and libraries, and their constant properties.
 
+pub mod answers;
+pub mod functions;
+pub mod links;
+pub mod proven;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::{Mutex, MutexGuard, PoisonError};

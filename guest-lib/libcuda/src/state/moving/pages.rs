@@ -202,7 +202,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::memory::moving::faults::Faults;
+    use crate::state::moving::faults::Faults;
 
     const BYTES: u64 = 2 << 20;
 
