@@ -15,7 +15,7 @@ use cuda_library_rows::{
     Measure, Note, Notes, Parameter, Roles, ScratchBytes, Statuses,
 };
 
-use super::file::{DUAL, File};
+use crate::file::{DUAL, File};
 
 /// The folder of the rows.
 const FOLDER: &str = "protocol/libraries/rows";
@@ -80,12 +80,12 @@ fn path(name: &str) -> String {
 }
 
 /// The module of a library.
-pub(super) fn module(name: &str) -> String {
+pub(crate) fn module(name: &str) -> String {
     name.to_lowercase()
 }
 
 /// The constant of a library.
-pub(super) fn constant(name: &str) -> String {
+pub(crate) fn constant(name: &str) -> String {
     name.to_uppercase()
 }
 

@@ -9,8 +9,8 @@ use anyhow::Result;
 use cuda_api_description::calls::{Area, Field, Row};
 use regex::Regex;
 
-use super::bindings::{Bindings, Function};
-use super::file::{CALLS, File, OWN};
+use crate::bindings::{Bindings, Function};
+use crate::file::{CALLS, File, OWN};
 
 /// The functions that are written by hand.
 const BY_HAND: &str = "vhost-cuda/src/worker/gpu/driver.rs";

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use cuda_api_description::getters::Getter;
 
-use super::file::{DUAL, File, OWN};
+use crate::file::{DUAL, File, OWN};
 
 /// The rows that the sources are made of.
 const ROWS: &str = "protocol/nvml/getters.rows";

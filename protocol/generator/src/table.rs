@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use cuda_api_description::calls::{Area, Effect, Field, Row};
 
-use super::file::{CALLS, DUAL, File};
+use crate::file::{CALLS, DUAL, File};
 
 /// The calls by number, their names, and their rows as data.
 pub fn files(areas: &[Area]) -> Result<Vec<File>> {

@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use regex::Regex;
 
-use super::bindings::Bindings;
-use super::file::{DUAL, File};
+use crate::bindings::Bindings;
+use crate::file::{DUAL, File};
 
 /// The folder of the crate that has the prototypes, and their types.
 const CRATE: &str = "protocol/cuda-abi/src";
@@ -65,7 +65,7 @@ pub fn file(root: &Path, bindings: &Bindings) -> Result<File> {
 }
 
 /// The name of a type in prototypes: enums are `c_uint`.
-pub(super) fn c_type<'t>(name: &'t str, bindings: &Bindings) -> &'t str {
+pub(crate) fn c_type<'t>(name: &'t str, bindings: &Bindings) -> &'t str {
     match RENAMED.iter().find(|(of, _)| *of == name) {
         Some((_, here)) => here,
         None if bindings.enums.contains(name) => "c_uint",

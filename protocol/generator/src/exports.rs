@@ -7,8 +7,8 @@ use anyhow::Result;
 use cuda_api_description::libraries::{Description, Export};
 use cuda_library_rows::{Answer, Body, Call, Function, Kind, Library, Number, Parameter};
 
-use super::file::{File, OWN};
-use super::libraries::{constant, module};
+use crate::file::{File, OWN};
+use crate::libraries::{constant, module};
 
 /// The rows that the sources are made of.
 const ROWS: &str = "protocol/libraries/rows";

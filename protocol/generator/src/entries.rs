@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use cuda_api_description::calls::{Area, Row};
 
-use super::file::{CALLS, File, OWN};
+use crate::file::{CALLS, File, OWN};
 
 /// The entry points of all rows with a clause `entry`.
 pub fn entries(areas: &[Area]) -> Result<File> {

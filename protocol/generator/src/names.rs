@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::Result;
 use cuda_api_description::calls::Area;
 
-use super::bindings::Bindings;
-use super::file::File;
+use crate::bindings::Bindings;
+use crate::file::File;
 
 /// The exported names, and what cuGetProcAddress answers for them.
 const LISTS: [&str; 2] = ["protocol/names/libcuda.txt", "protocol/names/libcuda-versions.txt"];

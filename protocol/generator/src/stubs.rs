@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use cuda_api_description::calls::{Area, Row};
 
-use super::file::{CALLS, File, OWN};
+use crate::file::{CALLS, File, OWN};
 
 /// A file per area, and the one that names them.
 pub fn files(areas: &[Area]) -> Result<Vec<File>> {

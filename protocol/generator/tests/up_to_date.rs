@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
-use xtask::generate::files;
+use cuda_api_generator::files;
 
 #[test]
 fn generated_sources_are_up_to_date() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository");
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is in the repository");
     let stale: Vec<_> = files(root)
         .expect("the rows are valid")
         .into_iter()

@@ -6,12 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cuda_api_description::rows::{fields, split};
 use regex::Regex;
 use serde::Deserialize;
-
-use crate::progress::output_of;
 
 /// The declarations, inside the crate.
 const SOURCE: &str = "src/driver/sys/mod.rs";
@@ -52,7 +50,13 @@ impl Bindings {
     pub fn read(root: &Path) -> Result<Self> {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.current_dir(root).args(["metadata", "--format-version", "1", "--locked", "--offline"]);
-        let metadata: Metadata = serde_json::from_str(&output_of(&mut cargo)?)?;
+        let output = cargo.output().context("Cannot start cargo")?;
+        ensure!(
+            output.status.success(),
+            "cargo metadata: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
         let cudarc = metadata.packages.iter().find(|package| package.name == "cudarc");
         let manifest = &cudarc.context("no crate of the workspace uses cudarc")?.manifest_path;
         let source = manifest.with_file_name(SOURCE);

@@ -2,6 +2,10 @@
 //! `cargo xtask generate`: plain Rust from the rows of the call table (`protocol/calls`), of NVIDIA's libraries
 //! (`protocol/libraries/rows`), and from cudarc's declarations of the driver API. The sources are checked in, with
 //! one function per call, so that a reader finds each by its name, and no build parses rows.
+//!
+//! The crate depends on no generated source, so that it compiles whatever the rows and the types of the tables say.
+
+#![forbid(unsafe_code)]
 
 mod bindings;
 mod dispatch;
@@ -20,38 +24,28 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
-
-use crate::paths::Paths;
-use bindings::Bindings;
-pub use cuda_api_description::calls::{Area, Effect, Field, Row, areas};
+use cuda_api_description::calls::areas;
 use cuda_api_description::getters::getters;
+
+use bindings::Bindings;
 pub use file::File;
-pub use libraries::descriptions;
+use libraries::descriptions;
 
-/// Whether files are written.
-#[derive(Debug, Args)]
-pub struct GenerateArguments {
-    /// Only fail if a file is not up to date
-    #[arg(long)]
-    check: bool,
-}
-
-/// Writes the generated files, or compares them.
-pub fn run(paths: &Paths, arguments: &GenerateArguments) -> Result<()> {
-    let stale: Vec<File> = files(&paths.root)?
+/// Writes the files of the repository at `root` that do not follow from their rows. If `is_check`, it only fails for them.
+pub fn run(root: &Path, is_check: bool) -> Result<()> {
+    let stale: Vec<File> = files(root)?
         .into_iter()
-        .filter(|file| fs::read_to_string(paths.root.join(&file.path)).ok().as_ref() != Some(&file.text))
+        .filter(|file| fs::read_to_string(root.join(&file.path)).ok().as_ref() != Some(&file.text))
         .collect();
     for file in &stale {
         println!("{}", file.path.display());
     }
-    if arguments.check {
+    if is_check {
         ensure!(stale.is_empty(), "These files do not follow from their rows: run `cargo xtask generate`");
         return Ok(());
     }
     for File { path, text } in stale {
-        let path = paths.root.join(path);
+        let path = root.join(path);
         fs::write(&path, text).with_context(|| format!("Cannot write {}", path.display()))?;
     }
     Ok(())

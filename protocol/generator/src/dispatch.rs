@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, bail};
 use cuda_api_description::calls::{Area, Field, Row};
 
-use super::file::{CALLS, File, OWN};
+use crate::file::{CALLS, File, OWN};
 
 /// The facts of calls that put work on the GPU's processors.
 const GPU_WORK: [&str; 4] = ["fills", "queues_fill", "kernels", "queues_kernel"];
