@@ -4,8 +4,9 @@
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CUcontext, CUstream, CuResult, CudaError};
+use crate::worker::gpu::{CUcontext, CUstream, CuResult, CudaError, with_capture_relaxed};
 use crate::worker::handlers::graph::capture::captures;
+use crate::worker::memory::allocations::Origin;
 
 /// Lets the current context reach memory of `peer`.
 pub fn cuCtxEnablePeerAccess(cx: &mut CallContext<'_>, peer: ContextId, flags: u32) -> CuResult<()> {
@@ -17,16 +18,20 @@ pub fn cuCtxEnablePeerAccess(cx: &mut CallContext<'_>, peer: ContextId, flags: u
     cx.session.placed.enable(gpu, reader, owner.context, || gpu.cuCtxEnablePeerAccess(raw, flags), undo)
 }
 
-/// Ends that access.
+/// Ends that access, after the current context's work, which may use it.
 pub fn cuCtxDisablePeerAccess(cx: &mut CallContext<'_>, peer: ContextId) -> CuResult<()> {
     let (reader, owner) = (cx.owner()?, cx.session.contexts.owner(peer)?);
     let (gpu, raw) = (cx.gpu(), cx.resolve(peer)?);
+    if cx.session.placed.has_peers() {
+        // An error of that work is the next call's, too.
+        let _ = with_capture_relaxed(gpu, || gpu.cuCtxSynchronize());
+    }
     cx.session.placed.disable(gpu, reader.context, owner.context, || gpu.cuCtxDisablePeerAccess(raw))
 }
 
-/// Returns the contexts of both ends of a copy if it is one that the driver must make as `cuMemcpyPeer`: between device memory, of which a
-/// part is placed on another device than the current context. The driver needs no access then. Where a stream captures, or the other end
-/// is not device memory, the current context's device gets access instead.
+/// Returns the contexts of both ends of a copy if it is one that the driver must make as `cuMemcpyPeer`, because an end is placed on
+/// another device than the current context. The driver needs no access then, and takes pinned host memory, too. Where a stream
+/// captures, the current context's device gets access instead.
 ///
 /// Errors: `CUDA_ERROR_INVALID_CONTEXT`, and the driver's.
 pub fn between(
@@ -35,28 +40,27 @@ pub fn between(
     src: DevicePtr,
     stream: CUstream,
 ) -> CuResult<Option<[CUcontext; 2]>> {
-    let ends = [dst.0, src.0];
     if !cx.session.placed.has_peers() {
         return Ok(None);
     }
-    let elsewhere = [cx.elsewhere(ends[0])?, cx.elsewhere(ends[1])?];
-    if elsewhere == [None; 2] {
+    let elsewhere = [cx.elsewhere(dst.0)?, cx.elsewhere(src.0)?];
+    let Some(one) = elsewhere.into_iter().flatten().next() else { return Ok(None) };
+    if captures(cx, stream) {
+        let device = cx.owner()?.device;
+        for range in elsewhere.into_iter().flatten() {
+            cx.session.placed.lend(cx.gpu(), range.base, device)?;
+        }
         return Ok(None);
     }
     let allocations = cx.session.allocations();
-    let ranges = ends.map(|end| allocations.find(end).filter(|range| !range.origin.is_window()).copied());
+    // Host memory counts as the other end's.
+    let context_of = |end: DevicePtr| match allocations.find(end.0) {
+        Some(range) if !range.origin.is_window() => ContextId(range.context),
+        _ => ContextId(one.context),
+    };
+    let [to, from] = [dst, src].map(context_of);
     drop(allocations);
-    if let [Some(dst), Some(src)] = ranges
-        && !captures(cx, stream)
-    {
-        let contexts = [dst, src].map(|range| cx.resolve(ContextId(range.context)));
-        return Ok(Some([contexts[0]?, contexts[1]?]));
-    }
-    let device = cx.owner()?.device;
-    for range in elsewhere.into_iter().flatten() {
-        cx.session.placed.lend(cx.gpu(), range.base, device)?;
-    }
-    Ok(None)
+    Ok(Some([cx.resolve(to)?, cx.resolve(from)?]))
 }
 
 /// Copies in stream order. `ends` are those of [`between`].
@@ -127,8 +131,20 @@ pub fn cuMemcpyPeer(
     src_context: ContextId,
     bytes: u64,
 ) -> CuResult<()> {
-    let (to, from) = (cx.resolve(dst_context)?, cx.resolve(src_context)?);
     let Some(bytes) = checked(cx, dst, src, bytes)? else { return Ok(()) };
+    let (to, from) = (context_at(cx, dst, dst_context)?, context_at(cx, src, src_context)?);
+    let (to, from) = (cx.resolve(to)?, cx.resolve(from)?);
     // SAFETY: both ranges were checked to be the session's.
     unsafe { cx.gpu().cuMemcpyPeer(dst.0, to, src.0, from, bytes) }
+}
+
+/// Returns the context that the driver needs for memory at an end of a copy: that of the program, unless placed memory belongs to a context
+/// of another device. The driver's own memory may be named with any context.
+///
+/// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
+fn context_at(cx: &CallContext<'_>, end: DevicePtr, named: ContextId) -> CuResult<ContextId> {
+    let device = cx.session.contexts.owner(named)?.device;
+    let range = cx.session.allocations().find(end.0).copied();
+    let other = range.filter(|range| range.origin == Origin::Allocated && range.device != device);
+    Ok(other.map_or(named, |range| ContextId(range.context)))
 }

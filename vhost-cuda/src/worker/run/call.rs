@@ -266,8 +266,8 @@ impl<'c> CallContext<'c> {
     pub fn owner(&self) -> CuResult<Home> {
         self.session.contexts.owner(self.context)
     }
-    /// Checks that `bytes` bytes at an address are the session's, and lets the driver copy or fill them for the current context, also
-    /// on another device.
+    /// Checks that `bytes` bytes at an address are the session's, and lets the driver copy them for the current context, also on
+    /// another device.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, and the driver's.
     pub fn check_copied(&self, address: u64, bytes: u64, is_written: bool) -> CuResult<()> {
@@ -280,7 +280,7 @@ impl<'c> CallContext<'c> {
             None => Ok(()),
         }
     }
-    /// Returns the allocation of `cuMemAlloc` at an address if it is on another device than the current context.
+    /// Returns the allocation of `cuMemAlloc` at an address if it is on another device than the current context, which has no access.
     ///
     /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
     pub fn elsewhere(&self, address: u64) -> CuResult<Option<Range>> {
@@ -289,7 +289,9 @@ impl<'c> CallContext<'c> {
         }
         let device = self.owner()?.device;
         let range = self.session.allocations().find(address).copied();
-        Ok(range.filter(|range| range.origin == Origin::Allocated && range.device != device))
+        let placed = &self.session.placed;
+        let is_there = |range: &Range| range.origin == Origin::Allocated && range.device != device;
+        Ok(range.filter(is_there).filter(|range| !placed.is_accessible(range.base, device)))
     }
     /// Returns the context that owns new objects: for a green context, the primary one.
     pub fn home(&self) -> u64 {

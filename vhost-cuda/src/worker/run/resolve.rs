@@ -241,7 +241,10 @@ impl Region {
     pub fn checked(self, cx: &CallContext<'_>) -> CuResult<Option<u64>> {
         match self.bytes.ok_or(CudaError::INVALID_VALUE)? {
             0 => Ok(None),
-            bytes => cx.check_copied(self.start.0, bytes, self.written).map(|()| Some(self.start.0)),
+            bytes if self.written => {
+                cx.session.check_written(self.start.0, bytes).map(|()| Some(self.start.0))
+            }
+            bytes => cx.session.check(self.start.0, bytes).map(|()| Some(self.start.0)),
         }
     }
 }

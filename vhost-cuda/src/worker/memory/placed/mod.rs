@@ -51,7 +51,7 @@ pub struct Region {
     /// The memory.
     pub part: Part,
     context: u64,
-    /// Devices that keep access to it because of a copy or a fill ([`Placed::lend`]).
+    /// Devices that keep access to it because of a copy ([`Placed::lend`]).
     lent: Vec<i32>,
     /// For a region of small allocations.
     slab: Option<Slab>,

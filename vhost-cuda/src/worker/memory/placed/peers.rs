@@ -4,9 +4,9 @@
 //! The driver gives access to mapped memory by device, not by context: once one context of a device may access the memory of
 //! another context, all contexts of that device may.
 //!
-//! The driver copies and fills its own memory from any context, whether or not access is enabled. For placed memory it needs
-//! access for that, but in `cuMemcpyPeer`. [`Placed::lend`] gives it for the rest of the region's life: work that was queued may
-//! come to it at any time.
+//! The driver copies its own memory from any context, whether or not access is enabled. For mapped memory it demands access of
+//! the current context's device, but in `cuMemcpyPeer` (driver 580). [`Placed::lend`] gives that for the rest of the region's
+//! life: work that was queued may come to it at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,7 +152,14 @@ impl Placed {
         self.devices.len() > 1 && self.limit > 0
     }
 
-    /// Lets a device copy and fill the region of the allocation at `address` from now on. Memory that is not placed needs nothing.
+    /// Returns whether a device has access to the allocation at `address`. True for memory that is not placed.
+    pub fn is_accessible(&self, address: u64, device: i32) -> bool {
+        let state = self.lock();
+        let region = state.allocations.get(&address).and_then(|found| state.regions.get(&found.region));
+        region.is_none_or(|region| region.part.is_accessible(device))
+    }
+
+    /// Lets a device copy the region of the allocation at `address` from now on. Memory that is not placed needs nothing.
     ///
     /// Errors: the driver's.
     pub fn lend(&self, gpu: &Driver, address: u64, device: i32) -> CuResult<()> {
@@ -235,6 +242,8 @@ mod tests {
         placed.lend(&gpu, memory, 0).unwrap();
         placed.lend(&gpu, memory + 1, 0).unwrap();
         assert_eq!(readers(&placed, memory), [0, 1]);
+        assert!(placed.is_accessible(memory, 0) && !placed.is_accessible(memory, 7));
+        assert!(placed.is_accessible(memory + 1, 7), "it is not placed");
         enable(&placed, &gpu, ONE, OTHER.context).unwrap();
         placed.disable(&gpu, ONE.context, OTHER.context, || Ok(())).unwrap();
         assert_eq!(readers(&placed, memory), [0, 1], "queued copies may come to it");
