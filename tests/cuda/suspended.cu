@@ -4,7 +4,8 @@
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
-// Each then changes the memory once more, compares samples with what they must be, and prints "right".
+// Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
+// or "all" for blocks on each one in turn.
 
 #include "check.h"
 
@@ -39,7 +40,9 @@ static void wait() {
 
 class Memory {
   public:
-    explicit Memory(size_t bytes) : count_(bytes / sizeof(unsigned)), expected_((count_ + STRIDE - 1) / STRIDE, 0) {
+    Memory(size_t bytes, int device)
+        : device_(device), count_(bytes / sizeof(unsigned)), expected_((count_ + STRIDE - 1) / STRIDE, 0) {
+        CHECK(cudaSetDevice(device_));
         CHECK(cudaMalloc(&values_, bytes));
         CHECK(cudaMemset(values_, 0, bytes));
         for (cudaStream_t &stream : streams_) CHECK(cudaStreamCreate(&stream));
@@ -48,6 +51,7 @@ class Memory {
     // Each stream changes a half.
     void change_once() {
         const size_t half = count_ / 2;
+        CHECK(cudaSetDevice(device_));
         change<<<8, 128, 0, streams_[0]>>>(values_, 0, half);
         change<<<8, 128, 0, streams_[1]>>>(values_, half, count_);
         CHECK(cudaGetLastError());
@@ -55,6 +59,7 @@ class Memory {
     }
 
     void compare() {
+        CHECK(cudaSetDevice(device_));
         CHECK(cudaDeviceSynchronize());
         std::vector<unsigned> found(count_);
         CHECK(cudaMemcpy(found.data(), values_, count_ * sizeof(unsigned), cudaMemcpyDeviceToHost));
@@ -62,6 +67,7 @@ class Memory {
     }
 
   private:
+    int device_;
     size_t count_;
     std::vector<unsigned> expected_;
     unsigned *values_;
@@ -69,11 +75,17 @@ class Memory {
 };
 
 int main(int argc, char **argv) {
-    REQUIRE(argc == 3);
+    REQUIRE(argc == 3 || argc == 4);
+    const bool on_all = argc == 4 && !std::strcmp(argv[3], "all");
+    int device = argc == 4 && !on_all ? std::atoi(argv[3]) : 0, count = 0;
+    CHECK(cudaGetDeviceCount(&count));
     const size_t bytes = std::strtoull(argv[1], nullptr, 10) << 20;
     std::signal(SIGTERM, end);
     std::vector<Memory> memory;
-    for (size_t left = bytes; left; left -= std::min(left, BLOCK)) memory.emplace_back(std::min(left, BLOCK));
+    for (size_t left = bytes; left; left -= std::min(left, BLOCK)) {
+        memory.emplace_back(std::min(left, BLOCK), device);
+        if (on_all) device = (device + 1) % count;
+    }
     const auto change_once = [&] { for (Memory &block : memory) block.change_once(); };
     const auto compare = [&] { for (Memory &block : memory) block.compare(); };
     change_once();

@@ -96,7 +96,7 @@ struct Question {
     number: u32,
     /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
-    /// The offered object. A look-up uses only `what`.
+    /// The offered object. A look-up uses only `what`, and [`SETTLE`] only `device`.
     offer: Offer,
 }
 
@@ -118,20 +118,33 @@ struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
     /// It only wants to know how much memory there is.
-    None = 0,
-    /// The device has no memory for a call.
-    Device = 1,
+    None,
+    /// The device with this number of the worker's has no memory for a call. [`ANY_DEVICE`]: it is not known which one.
+    Device(u32),
     /// The limit of its session or machine leaves no memory for a call.
-    Limit = 2,
+    Limit,
 }
 
+/// A number of no device.
+pub const ANY_DEVICE: u32 = u32::MAX;
+
 impl Shortage {
-    /// Returns the shortage with this number, [`Shortage::None`] for an unknown one.
-    fn of(number: u32) -> Self {
-        [Self::Device, Self::Limit]
-            .into_iter()
-            .find(|&shortage| shortage as u32 == number)
-            .unwrap_or(Self::None)
+    /// Returns its number and its device in a question.
+    fn numbers(self) -> (u32, u32) {
+        match self {
+            Self::None => (0, 0),
+            Self::Device(device) => (1, device),
+            Self::Limit => (2, 0),
+        }
+    }
+
+    /// Returns the shortage with these numbers, [`Shortage::None`] for an unknown one.
+    fn of(number: u32, device: u32) -> Self {
+        match number {
+            1 => Self::Device(device),
+            2 => Self::Limit,
+            _ => Self::None,
+        }
     }
 }
 
@@ -325,7 +338,7 @@ impl Exchange {
             let Some(file) = read_with(socket, question.as_mut_bytes())? else { return Ok(()) };
             refuse_haste(socket)?;
             if question.kind == SETTLE {
-                let found = u32::from(services.settle(Shortage::of(question.number)));
+                let found = u32::from(services.settle(Shortage::of(question.number, question.offer.device)));
                 write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), None)?;
                 continue;
             }
@@ -512,8 +525,9 @@ pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()>
 /// Waits for the sessions that are ending, and for one that is suspended if the device has no memory. Returns whether there may be
 /// more memory.
 pub fn settle(socket: &UnixStream, shortage: Shortage) -> io::Result<bool> {
-    let offer = Offer::new_zeroed();
-    let question = Question { kind: SETTLE, number: shortage as u32, token: [0; TOKEN_BYTES], offer };
+    let (number, device) = shortage.numbers();
+    let offer = Offer { device, ..Offer::new_zeroed() };
+    let question = Question { kind: SETTLE, number, token: [0; TOKEN_BYTES], offer };
     Ok(ask(socket, &question, None)?.0.found == 1)
 }
 

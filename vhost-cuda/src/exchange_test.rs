@@ -19,7 +19,7 @@ struct Daemon;
 
 impl Services for Daemon {
     fn settle(&self, shortage: Shortage) -> bool {
-        shortage == Shortage::Device
+        shortage == Shortage::Device(3)
     }
 
     fn record(&self, pid: u32) -> Option<OwnedFd> {
@@ -216,7 +216,8 @@ fn a_worker_that_does_not_read_its_answers_is_left() {
 #[test]
 fn a_worker_without_memory_waits_for_sessions_that_are_ending() {
     let one = worker(&Exchange::new(), 7);
-    assert!(settle(&one, Shortage::Device).unwrap());
+    assert!(settle(&one, Shortage::Device(3)).unwrap());
+    assert!(!settle(&one, Shortage::Device(ANY_DEVICE)).unwrap());
     assert!(!settle(&one, Shortage::None).unwrap() && !settle(&one, Shortage::Limit).unwrap());
     assert!(offer(&one, memory(1), None).unwrap().is_some(), "other questions go on");
 }

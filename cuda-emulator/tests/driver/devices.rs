@@ -6,6 +6,8 @@ use std::ffi::CStr;
 use std::process::{Command, Output};
 use std::ptr::null_mut;
 
+use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
+
 use crate::cu::{self, Opaque, cu, download, function, launch, params, upload};
 
 /// The variable that marks a process of [`assert_ran`].
@@ -121,4 +123,41 @@ fn peers_reach_each_other_when_they_may() {
     // The other device is as well as before.
     use_device(1);
     assert_eq!(cu!(cuCtxSynchronize()), 0);
+}
+
+/// As on hardware (driver 580): plain copies look at the access of the current context's device, those between contexts at each one's.
+#[test]
+fn mapped_memory_is_copied_by_those_that_have_access() {
+    if env::var_os(CHILD).is_none() {
+        return assert_ran("devices::mapped_memory_is_copied_by_those_that_have_access");
+    }
+    const BYTES: usize = 2 << 20;
+    let (second, first) = (use_device(1), use_device(0));
+    let here = upload(&[7i32; 4]);
+    let (mut handle, mut there) = (0, 0);
+    let location = CUmemLocation { kind: 1, id: 1 };
+    let prop = CUmemAllocationProp { kind: 1, handle_types: 0, location, ..CUmemAllocationProp::ZERO };
+    assert_eq!(cu!(cuMemCreate(&mut handle, BYTES, &prop, 0)), 0);
+    assert_eq!(cu!(cuMemAddressReserve(&mut there, BYTES, 0, 0, 0)), 0);
+    assert_eq!(cu!(cuMemMap(there, BYTES, 0, handle, 0)), 0);
+    assert_eq!(cu!(cuMemSetAccess(there, BYTES, &CUmemAccessDesc { location, flags: 3 }, 1)), 0);
+    let mut word = 5_i32;
+    let copies = |word: &mut i32| {
+        [
+            cu!(cuMemcpyHtoD_v2(there, std::ptr::from_ref(word).cast(), 4)),
+            cu!(cuMemcpyDtoH_v2(std::ptr::from_mut(word).cast(), there, 4)),
+            cu!(cuMemcpyDtoD_v2(there, here, 4)),
+            cu!(cuMemcpyDtoD_v2(there, there + 8, 4)),
+        ]
+    };
+    assert_eq!(copies(&mut word), [1; 4]);
+    assert_eq!(cu!(cuMemcpyPeer(there, first, here, first, 16)), 1, "memory of the second one");
+    assert_eq!(cu!(cuMemcpyPeer(there, second, here, first, 16)), 0);
+    // Peer access is for the driver's own memory.
+    assert_eq!(cu!(cuCtxEnablePeerAccess(second, 0)), 0);
+    assert_eq!(copies(&mut word), [1; 4]);
+    let access = CUmemAccessDesc { location: CUmemLocation { kind: 1, id: 0 }, flags: 3 };
+    assert_eq!(cu!(cuMemSetAccess(there, BYTES, &access, 1)), 0);
+    assert_eq!(copies(&mut word), [0; 4]);
+    assert_eq!(word, 5);
 }

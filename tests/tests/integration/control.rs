@@ -53,7 +53,7 @@ pub struct Controlled {
 }
 
 impl Controlled {
-    /// Starts one with `more` options, and with the emulator's `memory`.
+    /// Starts one with `more` options, and with the emulator's `memory`: a size for each of its devices, with commas between them.
     pub fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
         Self::start_with(kit, more, memory, false)
     }
@@ -68,8 +68,11 @@ impl Controlled {
         let control = Control::at(&folder.path().join("control"));
         let more = more.iter().copied().map(str::to_owned);
         let arguments = control.options().into_iter().chain(more).collect();
-        let memory = memory.map(|bytes| ("CUDA_EMULATOR_MEMORY".to_owned(), bytes.to_owned()));
-        let environment = memory.into_iter().collect();
+        // One size for each device.
+        let devices = memory.map(|sizes| sizes.split(',').count().to_string());
+        let of = |name: &str, value: Option<String>| value.map(|value| (name.to_owned(), value));
+        let memory = of("CUDA_EMULATOR_MEMORY", memory.map(str::to_owned));
+        let environment = [memory, of("CUDA_EMULATOR_DEVICES", devices)].into_iter().flatten().collect();
         let options = DaemonOptions { arguments, environment, is_copy, ..Default::default() };
         let mut route = route(kit, &options)?;
         daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
@@ -96,13 +99,19 @@ impl Controlled {
     }
 
     /// Waits until the daemon says of the program's session what `is_there` looks for.
-    fn wait_until(&mut self, what: &str, program: &Running, is_there: impl Fn(&Value) -> bool) -> Result<()> {
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        program: &Running,
+        is_there: impl Fn(&Value) -> bool,
+    ) -> Result<()> {
         let (control, pid) = (&self.control, program.pid());
         daemon(&mut self.route)?
             .wait_until(what, SETTLE, |_| control.session_of(pid).is_ok_and(|session| is_there(&session)))
     }
 
-    fn expect_state(&self, program: &Running, state: &str) -> Result<()> {
+    /// Checks the state of the program's session.
+    pub fn expect_state(&self, program: &Running, state: &str) -> Result<()> {
         let now = self.control.state_of(program.pid())?;
         ensure!(now == state, "the session is {now} and not {state}");
         Ok(())

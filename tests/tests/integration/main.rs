@@ -3,6 +3,7 @@
 //! The daemon and the guest libraries together, without a virtual machine. Here: options of the daemon, and calls with wrong values.
 
 mod captures;
+mod cards;
 mod control;
 mod costs;
 mod endings;
@@ -70,6 +71,7 @@ fn collect(suite: &mut Suite) {
     suite.test("wrong_calls_crash_nothing", wrong_calls_crash_nothing);
     suite.test("broken_rules_are_reported", broken_rules_are_reported);
     captures::collect(suite);
+    cards::collect(suite);
     control::collect(suite);
     costs::collect(suite);
     endings::collect(suite);

@@ -58,6 +58,8 @@ struct Page {
     device_memory: AtomicU64,
     /// See [`Totals::gate_ns`]. All threads write it, because waits are rare.
     gate_ns: [AtomicU64; GATES],
+    /// The devices on which it has allocated memory that may move, a bit for each number of a device.
+    movable_devices: AtomicU64,
     threads: [Thread; THREADS],
 }
 
@@ -186,11 +188,19 @@ impl Statistics {
         self.page().device_memory.load(Ordering::Relaxed)
     }
 
+    /// The devices on which the session has allocated memory that may move, a bit for each number of a device in the worker. It may
+    /// have freed it since.
+    pub fn movable_devices(&self) -> u64 {
+        self.page().movable_devices.load(Ordering::Relaxed)
+    }
+
     /// Returns the counters of a worker of a test that is charged for `bytes`.
     #[cfg(test)]
     pub fn charged(bytes: u64) -> (Self, File) {
         let (statistics, file) = Self::create().unwrap();
-        Writing::to(&file).unwrap().statistics.page().device_memory.store(bytes, Ordering::Relaxed);
+        let writing = Writing::to(&file).unwrap();
+        writing.statistics.page().device_memory.store(bytes, Ordering::Relaxed);
+        writing.statistics.page().movable_devices.store(1, Ordering::Relaxed);
         (statistics, file)
     }
 
@@ -247,6 +257,13 @@ pub fn write_to(file: &File) -> io::Result<()> {
 pub fn set_device_memory(bytes: u64) {
     if let Some(own) = OWN.get() {
         own.statistics.page().device_memory.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Publishes that the session has allocated memory that may move on these devices, a bit for each.
+pub fn add_movable_devices(bits: u64) {
+    if let Some(own) = OWN.get() {
+        own.statistics.page().movable_devices.fetch_or(bits, Ordering::Relaxed);
     }
 }
 

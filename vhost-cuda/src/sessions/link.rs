@@ -161,9 +161,16 @@ pub struct MoveTerms {
     pub flags: u32,
     /// The maximum host memory for contents, in bytes.
     pub budget_bytes: u64,
+    /// The devices whose memory leaves: a bit for each number of a device in the worker. 0: all, as on the way back.
+    pub devices: u64,
 }
 
 impl MoveTerms {
+    /// Returns whether memory of the device with this bit leaves.
+    pub fn is_for(&self, device: u64) -> bool {
+        self.devices == 0 || self.devices & device != 0
+    }
+
     /// Returns whether as much moves as there is room for.
     pub fn is_in_pieces(&self) -> bool {
         self.flags & IN_PIECES != 0
@@ -209,6 +216,10 @@ pub struct Moved {
     pub resident_bytes: u64,
     /// The part of that which could move, in bytes: more than 0 for a session that is suspended in part.
     pub movable_bytes: u64,
+    /// The devices of that part, a bit for each.
+    pub movable_devices: u64,
+    /// After [`NO_DEVICE_MEMORY`] and [`MOVED_IN_PART`]: devices that have no memory for the rest, a bit for each.
+    pub full_devices: u64,
     /// The duration in microseconds.
     pub micros: u64,
 }
@@ -427,7 +438,8 @@ mod tests {
 
     #[test]
     fn moves_are_checked_at_both_ends() {
-        let terms = MoveTerms { deadline_ms: 1000, flags: IN_PIECES, budget_bytes: 1 << 30 };
+        let terms = MoveTerms { deadline_ms: 1000, flags: IN_PIECES, budget_bytes: 1 << 30, devices: 2 };
+        assert!(terms.is_for(2) && !terms.is_for(5) && MoveTerms::default().is_for(1));
         assert_eq!(move_terms_of(terms.as_bytes()), Some(terms));
         assert_eq!(move_terms_of(MoveTerms { flags: 2, ..terms }.as_bytes()), None);
         assert_eq!(move_terms_of(&terms.as_bytes()[1..]), None);

@@ -71,6 +71,8 @@ pub enum MoveError {
         outcome: u32,
         /// The driver's error, or 0.
         cuda: u32,
+        /// The devices that have no memory for it, a bit for each. 0: not known, or another reason.
+        devices: u64,
     },
 }
 
@@ -118,6 +120,8 @@ pub struct Moves {
     pub resident_bytes: u64,
     /// The part of that which could move: more than 0 for a session that is suspended in part.
     pub movable_bytes: u64,
+    /// The devices of that part, a bit for each number of a device in workers.
+    pub movable_devices: u64,
     /// The number of times that it was suspended.
     pub suspensions: u64,
     /// The number of times that it was resumed.
@@ -318,6 +322,7 @@ impl Residence {
                 moves.copied_bytes = moved.copied_bytes;
                 moves.resident_bytes = moved.resident_bytes;
                 moves.movable_bytes = moved.movable_bytes;
+                moves.movable_devices = moved.movable_devices;
                 Phase::Suspended
             }
             Err(_) if from == Phase::Suspended => {
@@ -339,6 +344,7 @@ impl Residence {
         };
         if moves.phase == Phase::Running {
             (moves.suspended_bytes, moves.resident_bytes, moves.movable_bytes) = (0, 0, 0);
+            moves.movable_devices = 0;
             (moves.held, moves.wanted) = (false, false);
             if !is_suspension {
                 state.kept_since = Some(Instant::now());

@@ -414,6 +414,16 @@ impl Session {
         self.worker.statistics.device_memory()
     }
 
+    /// The devices of its memory that may move, a bit for each number of a device in workers. For a running session it is an estimate.
+    pub fn movable_devices(&self) -> u64 {
+        let moves = self.residence.moves();
+        if moves.phase == super::residence::Phase::Suspended {
+            moves.movable_devices
+        } else {
+            self.worker.statistics.movable_devices()
+        }
+    }
+
     /// Adds time in which a GPU executed its kernels, in nanoseconds.
     pub fn add_gpu_busy(&self, ns: u64) {
         let mut sum = self.gpu_busy_ns.lock();

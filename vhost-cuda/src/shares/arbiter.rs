@@ -285,11 +285,14 @@ impl Arbiter {
             }
             (ROOM, Some(_)) => {
                 let own = machine.gpus();
-                let shares_one = |other: &Machine| other.gpus().iter().any(|gpu| own.contains(gpu));
+                // Of its own GPUs, and only of the named one, if there is one.
+                let is_wanted = |gpu: &Gpu| message.uuid == [0; 16] || *gpu == message.uuid;
+                let shares_one =
+                    |other: &Machine| other.gpus().iter().any(|gpu| own.contains(gpu) && is_wanted(gpu));
                 let others =
                     self.machines.iter().filter(|(other, machine)| **other != id && shares_one(machine));
                 let others = others.map(|(other, _)| *other).collect();
-                let outgoing = self.requests.begin(id, message.number, others, page::now());
+                let outgoing = self.requests.begin(id, message.number, message.uuid, others, page::now());
                 self.send_all(outgoing);
                 Ok(())
             }

@@ -49,10 +49,11 @@ pub struct ShareReport {
 
 /// What a daemon does for others that need device memory.
 pub trait MakesRoom: Send + Sync {
-    /// Returns the time for which the session has been idle that would make room first. `None`: there is none. Does not wait.
-    fn longest_idle(&self) -> Option<Duration>;
-    /// Suspends that session.
-    fn suspend_longest_idle(&self) -> Room;
+    /// Returns the time for which the session has been idle that would make room first on these devices, a bit for each of their numbers
+    /// in workers; 0: on any. `None`: there is none. Does not wait.
+    fn longest_idle(&self, devices: u64) -> Option<Duration>;
+    /// Suspends that session on these devices.
+    fn suspend_longest_idle(&self, devices: u64) -> Room;
 }
 
 /// The daemon's connection to the arbiter.
@@ -141,13 +142,15 @@ impl Client {
         let _ = self.makes_room.set(makes_room);
     }
 
-    /// Asks the other daemons of the same GPUs for room. Waits until the arbiter answers, or has ended.
-    pub fn ask_for_room(&self) -> Room {
+    /// Asks the other daemons of the same GPUs for room on the first of these devices, a bit for each of their numbers in workers; 0: on any.
+    /// Waits until the arbiter answers, or has ended.
+    pub fn ask_for_room(&self, devices: u64) -> Room {
         let _asks = self.asks.lock();
         let mut state = self.lock();
         state.request += 1;
         state.answer = None;
-        let message = Message { kind: ROOM, number: state.request, ..Message::default() };
+        let uuid = state.uuid_of(devices.trailing_zeros());
+        let message = Message { kind: ROOM, number: state.request, uuid, ..Message::default() };
         if !state.send(&message) {
             return Room::None;
         }
@@ -218,7 +221,8 @@ impl Client {
                     }
                 }
                 Ok(Some((message, _))) if message.kind == IDLE => {
-                    let idle = self.makes_room().and_then(|makes_room| makes_room.longest_idle());
+                    let devices = self.lock().devices_of(&message.uuid);
+                    let idle = self.makes_room().and_then(|makes_room| makes_room.longest_idle(devices));
                     let nanoseconds =
                         idle.map_or(0, |idle| idle.as_nanos().try_into().unwrap_or(u64::MAX).max(1));
                     self.lock().send(&Message { used: nanoseconds, ..message });
@@ -245,8 +249,9 @@ impl Client {
             return refuse();
         }
         let client = self.clone();
+        let devices = self.lock().devices_of(&message.uuid);
         let make = move || {
-            let room = makes_room.suspend_longest_idle();
+            let room = makes_room.suspend_longest_idle(devices);
             client.is_making_room.store(false, Ordering::Release);
             client.lock().send(&Message { value: room.value(), ..message });
         };
@@ -318,6 +323,22 @@ impl Client {
 }
 
 impl State {
+    /// The GPUs of the workers, which all see the same, by their numbers.
+    fn gpus(&self) -> &[[u8; 16]] {
+        self.workers.values().map(|worker| &worker.gpus[..]).max_by_key(|gpus| gpus.len()).unwrap_or_default()
+    }
+
+    /// Returns the UUID of the GPU with that number in workers; zeros, which stand for any, if there is none.
+    fn uuid_of(&self, number: u32) -> [u8; 16] {
+        self.gpus().get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// Returns the bit of the GPU with that UUID; 0, which stands for any, if workers have no such GPU.
+    fn devices_of(&self, uuid: &[u8; 16]) -> u64 {
+        let number = self.gpus().iter().position(|gpu| gpu == uuid).unwrap_or(usize::MAX);
+        u32::try_from(number).ok().and_then(|number| 1_u64.checked_shl(number)).unwrap_or(0)
+    }
+
     /// Sends a message to the arbiter. Returns false if there is none, or if it does not take the message.
     fn send(&self, message: &Message) -> bool {
         self.tell(|arbiter| message::send(arbiter, message, &[]))
@@ -422,11 +443,11 @@ mod tests {
     struct Slow(Mutex<std::sync::mpsc::Receiver<Room>>);
 
     impl MakesRoom for Slow {
-        fn longest_idle(&self) -> Option<Duration> {
+        fn longest_idle(&self, _: u64) -> Option<Duration> {
             Some(Duration::from_nanos(5))
         }
 
-        fn suspend_longest_idle(&self) -> Room {
+        fn suspend_longest_idle(&self, _: u64) -> Room {
             self.0.lock().recv().unwrap()
         }
     }
@@ -467,7 +488,7 @@ mod tests {
         let (listener, client, arbiter) = connected(&folder);
         let ask = || {
             let client = client.clone();
-            thread::spawn(move || client.ask_for_room())
+            thread::spawn(move || client.ask_for_room(0))
         };
         let answer = |arbiter: &UnixStream, number: u64, room: Room| {
             let message = Message { kind: ROOM, number, value: room.value(), ..Message::default() };
@@ -503,7 +524,12 @@ mod tests {
             let named = next(&arbiter, GPU);
             assert_eq!((named.number, named.value), (enrolment.number, slot));
             assert_eq!(named.uuid, [slot as u8 + 1; 16]);
+            assert_eq!(client.lock().uuid_of(slot), named.uuid);
+            assert_eq!(client.lock().devices_of(&named.uuid), 1 << slot);
         }
+        // Any.
+        assert_eq!([2, u32::MAX].map(|number| client.lock().uuid_of(number)), [[0; 16]; 2]);
+        assert_eq!([[9; 16], [0; 16]].map(|uuid| client.lock().devices_of(&uuid)), [0; 2]);
         // A worker that was taken over, and an arbiter that has restarted.
         set(1, 9);
         set(2, 9);

@@ -23,10 +23,10 @@ pub const ENDED: u32 = 3;
 pub const USAGE: u32 = 4;
 /// A GPU of a worker, which the daemon has read before the worker served a guest.
 pub const GPU: u32 = 5;
-/// A daemon's request that others of its GPUs make room for device memory. Answered by the same kind and number, with a
+/// A daemon's request that others make room for memory of one of its GPUs, or of any if none is named. Answered by the same kind and number, with a
 /// [`Room`](super::room::Room) as value.
 pub const ROOM: u32 = 6;
-/// The arbiter asks how long the session has been idle that would make room first. Answered by the same kind and number, with
+/// The arbiter asks how long the session has been idle that would make room first on the named GPU, or on any. Answered by the same kind and number, with
 /// the time; 0: there is none.
 pub const IDLE: u32 = 7;
 /// The arbiter tells a daemon to suspend that session. Answered by the same kind and number, with a

@@ -47,6 +47,8 @@ impl Room {
 struct Request {
     from: Id,
     number: u64,
+    /// The GPU; zeros stand for any.
+    gpu: [u8; 16],
     /// Daemons that were asked, and have not answered.
     asked: BTreeSet<Id>,
     /// Daemons that have a session to suspend, by the time for which it has been idle.
@@ -74,16 +76,25 @@ impl Requests {
         self.requests.is_empty()
     }
 
-    /// Begins request `number` of daemon `from`, in place of an earlier one of it. `others` are the daemons of the same GPU.
-    pub fn begin(&mut self, from: Id, number: u64, others: BTreeSet<Id>, now: u64) -> Vec<Outgoing> {
+    /// Begins request `number` of daemon `from` for memory of `gpu`, in place of an earlier one of it. `others` are the daemons of the same
+    /// GPU.
+    pub fn begin(
+        &mut self,
+        from: Id,
+        number: u64,
+        gpu: [u8; 16],
+        others: BTreeSet<Id>,
+        now: u64,
+    ) -> Vec<Outgoing> {
         self.requests.retain(|_, request| request.from != from);
         let ticket = self.next;
         self.next += 1;
-        let ask = Message { kind: IDLE, number: ticket, ..Message::default() };
+        let ask = Message { kind: IDLE, number: ticket, uuid: gpu, ..Message::default() };
         let mut outgoing: Vec<_> = others.iter().map(|&other| (other, ask)).collect();
         let request = Request {
             from,
             number,
+            gpu,
             asked: others,
             idle: BTreeSet::new(),
             suspends: None,
@@ -149,7 +160,8 @@ impl Requests {
             Some((_, id)) => {
                 request.suspends = Some(id);
                 request.deadline = now.saturating_add(SUSPENSION);
-                Some((id, Message { kind: MAKE_ROOM, number: ticket, ..Message::default() }))
+                let uuid = request.gpu;
+                Some((id, Message { kind: MAKE_ROOM, number: ticket, uuid, ..Message::default() }))
             }
             None => {
                 let Request { from, number, found, .. } = self.requests.remove(&ticket)?;
@@ -164,6 +176,7 @@ mod tests {
     use super::*;
 
     const NOW: u64 = 1 << 40;
+    const GPU: [u8; 16] = [7; 16];
 
     fn idle(ticket: u64, nanoseconds: u64) -> Message {
         Message { kind: IDLE, number: ticket, used: nanoseconds, ..Message::default() }
@@ -187,12 +200,14 @@ mod tests {
     #[test]
     fn the_longest_idle_goes_first_until_there_is_room() {
         let mut requests = Requests::default();
-        let sent = requests.begin(1, 70, BTreeSet::from([2, 3, 4, 5]), NOW);
+        let sent = requests.begin(1, 70, GPU, BTreeSet::from([2, 3, 4, 5]), NOW);
         assert_eq!(kinds(&sent), [2, 3, 4, 5].map(|id| (id, IDLE)));
+        assert!(sent.iter().all(|(_, message)| message.uuid == GPU));
         assert!(requests.answered(2, &idle(0, 5), NOW).is_empty());
         assert!(requests.answered(3, &idle(0, 9), NOW).is_empty());
         assert!(requests.answered(4, &idle(0, 0), NOW).is_empty());
-        assert_eq!(kinds(&requests.answered(5, &idle(0, 7), NOW)), [(3, MAKE_ROOM)]);
+        let told = requests.answered(5, &idle(0, 7), NOW);
+        assert_eq!((kinds(&told), told[0].1.uuid), (vec![(3, MAKE_ROOM)], GPU));
         assert!(requests.answered(5, &made(0, Room::Made), NOW).is_empty(), "it was not told to");
         assert_eq!(kinds(&requests.answered(3, &made(0, Room::NoHostMemory), NOW)), [(5, MAKE_ROOM)]);
         assert_eq!(answer(&requests.answered(5, &made(0, Room::Made), NOW)), (1, 70, Room::Made));
@@ -202,26 +217,26 @@ mod tests {
     #[test]
     fn without_others_the_answer_is_there_at_once() {
         let mut requests = Requests::default();
-        assert_eq!(answer(&requests.begin(1, 3, BTreeSet::new(), NOW)), (1, 3, Room::None));
-        let _ = requests.begin(1, 4, BTreeSet::from([2]), NOW);
+        assert_eq!(answer(&requests.begin(1, 3, GPU, BTreeSet::new(), NOW)), (1, 3, Room::None));
+        let _ = requests.begin(1, 4, GPU, BTreeSet::from([2]), NOW);
         assert_eq!(answer(&requests.answered(2, &idle(1, 0), NOW)), (1, 4, Room::None));
     }
 
     #[test]
     fn who_is_silent_or_gone_is_not_waited_for() {
         let mut requests = Requests::default();
-        let _ = requests.begin(1, 3, BTreeSet::from([2, 3]), NOW);
+        let _ = requests.begin(1, 3, GPU, BTreeSet::from([2, 3]), NOW);
         let _ = requests.answered(2, &idle(0, 5), NOW);
         assert!(requests.step(NOW + ANSWERS - 1).is_empty());
         assert_eq!(kinds(&requests.step(NOW + ANSWERS)), [(2, MAKE_ROOM)]);
         assert!(requests.answered(3, &idle(0, 50), NOW).is_empty(), "too late");
         assert_eq!(answer(&requests.step(NOW + ANSWERS + SUSPENSION)), (1, 3, Room::None));
 
-        let _ = requests.begin(1, 4, BTreeSet::from([2, 3]), NOW);
+        let _ = requests.begin(1, 4, GPU, BTreeSet::from([2, 3]), NOW);
         let _ = requests.answered(2, &idle(1, 5), NOW);
         assert_eq!(kinds(&requests.leave(3, NOW)), [(2, MAKE_ROOM)]);
         assert_eq!(answer(&requests.leave(2, NOW)), (1, 4, Room::None));
-        let _ = requests.begin(1, 5, BTreeSet::from([2]), NOW);
+        let _ = requests.begin(1, 5, GPU, BTreeSet::from([2]), NOW);
         assert!(requests.leave(1, NOW).is_empty() && requests.is_empty());
     }
 
@@ -229,7 +244,7 @@ mod tests {
     fn a_daemon_has_one_request() {
         let mut requests = Requests::default();
         for number in 0..1000 {
-            let _ = requests.begin(1, number, BTreeSet::from([2]), NOW);
+            let _ = requests.begin(1, number, GPU, BTreeSet::from([2]), NOW);
         }
         assert_eq!(requests.requests.len(), 1);
         assert_eq!(answer(&requests.answered(2, &idle(999, 0), NOW)), (1, 999, Room::None));

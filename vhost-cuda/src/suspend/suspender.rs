@@ -20,7 +20,7 @@ use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
 use crate::owner::{Machine, Owner};
 use crate::sessions::endings::Endings;
-use crate::sessions::link::{Moved, NO_HOST_MEMORY};
+use crate::sessions::link::{MOVED, Moved, NO_HOST_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
 use crate::shares::client::{Client, MakesRoom};
@@ -43,6 +43,9 @@ const SLACK: u64 = 64 << 20;
 /// The maximum and minimum time between two looks at the counters of all sessions.
 const SLOWEST_LOOK: Duration = Duration::from_secs(1);
 const FASTEST_LOOK: Duration = Duration::from_millis(50);
+
+/// The bit of the first device of workers, on which they make their first context.
+pub const FIRST_DEVICE: u64 = 1;
 
 /// The operator's settings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -244,7 +247,7 @@ impl Suspender {
     pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
         let deadline = Instant::now() + time;
         loop {
-            let result = self.move_out(session, time, hold, Extent::Whole);
+            let result = self.move_out(session, time, hold, Extent::Whole, 0);
             let waits = result == Err(MoveError::Busy) && session.residence().settled(deadline);
             if !waits || Instant::now() >= deadline {
                 if result.is_ok() {
@@ -292,19 +295,20 @@ impl Suspender {
         });
     }
 
-    /// Suspends the session that has been idle longest, if there is one that may be, for session `requester`, or for one
-    /// that is starting. If there is no host memory for all of it, suspends a part. Returns whether there may be more room now.
-    pub fn make_room(&self, requester: Option<u64>) -> bool {
-        self.find_room(requester) == Room::Made
+    /// Suspends the memory on these devices (a bit for each number of a device in workers; 0: on all) of the session that has been idle
+    /// longest of those with such memory, if there is one that may be, for session `requester`, or for one that is starting. If there is
+    /// no host memory for all of it, suspends a part. Returns whether there may be more room now.
+    pub fn make_room(&self, requester: Option<u64>, devices: u64) -> bool {
+        self.find_room(requester, devices) == Room::Made
     }
 
     /// As [`Self::make_room`]. If no session of this daemon makes room, asks other daemons.
-    fn find_room(&self, requester: Option<u64>) -> Room {
+    fn find_room(&self, requester: Option<u64>, devices: u64) -> Room {
         let Some(after) = self.options.after else { return Room::None };
-        let own = self.find_own_room(after, requester);
+        let own = self.find_own_room(after, requester, devices);
         // Nothing is locked: they may ask this daemon meanwhile.
         match &self.others {
-            Some(others) if own != Room::Made => match others.ask_for_room() {
+            Some(others) if own != Room::Made => match others.ask_for_room(devices) {
                 // In pieces they could not know of each other.
                 Room::Made => Room::Made,
                 _ => own,
@@ -313,7 +317,7 @@ impl Suspender {
         }
     }
 
-    fn find_own_room(&self, after: Duration, requester: Option<u64>) -> Room {
+    fn find_own_room(&self, after: Duration, requester: Option<u64>, devices: u64) -> Room {
         if let Some(entry) = self.sessions.lock().get_mut(&requester.unwrap_or_default()) {
             // One of its calls waits for memory, and is not counted yet. Labels begin at 1.
             entry.idle_since = Instant::now();
@@ -325,10 +329,10 @@ impl Suspender {
         }
         self.look();
         let mut found = Room::None;
-        for label in self.victims(after, requester).into_iter().take(MAX_TRIES) {
-            let mut moved = self.try_suspend(label, Extent::Whole);
+        for label in self.victims(after, requester, devices).into_iter().take(MAX_TRIES) {
+            let mut moved = self.try_suspend(label, Extent::Whole, devices);
             if moved == Room::NoHostMemory {
-                moved = self.try_suspend(label, Extent::Pieces);
+                moved = self.try_suspend(label, Extent::Pieces, devices);
             }
             found = found.max(moved);
             if found == Room::Made {
@@ -341,25 +345,25 @@ impl Suspender {
 
     /// Suspends all sessions that have made no call for this time.
     fn suspend_idle(&self, after: Duration) {
-        for label in self.victims(after, None) {
-            if self.try_suspend(label, Extent::Whole) == Room::Made {
+        for label in self.victims(after, None, 0) {
+            if self.try_suspend(label, Extent::Whole, 0) == Room::Made {
                 self.made_room();
             }
         }
     }
 
-    /// Returns the sessions that may be suspended after this time, for `requester`.
-    fn victims(&self, after: Duration, requester: Option<u64>) -> Vec<u64> {
-        victims(&self.candidates(), Rules { after, floor: self.options.floor }, requester)
+    /// Returns the sessions that may be suspended after this time, for `requester`, which needs memory of these devices.
+    fn victims(&self, after: Duration, requester: Option<u64>, devices: u64) -> Vec<u64> {
+        victims(&self.candidates(), Rules { after, floor: self.options.floor }, requester, devices)
     }
 
-    /// Suspends a session that seems to be idle.
-    fn try_suspend(&self, label: u64, extent: Extent) -> Room {
+    /// Suspends a session that seems to be idle, on these devices.
+    fn try_suspend(&self, label: u64, extent: Extent, devices: u64) -> Room {
         let Some(session) = self.sessions.lock().get(&label).map(|entry| entry.session.clone()) else {
             return Room::None;
         };
-        match self.move_out(&session, SHORT, false, extent) {
-            Ok(Some(moved)) if moved.moved_bytes > 0 => Room::Made,
+        match self.move_out(&session, SHORT, false, extent, devices) {
+            Ok(Some(moved)) if moved.outcome == MOVED && moved.moved_bytes > 0 => Room::Made,
             // Room that others give back may serve it soon.
             Err(MoveError::Failed { outcome: NO_HOST_MEMORY, .. }) => Room::NoHostMemory,
             _ => {
@@ -376,11 +380,12 @@ impl Suspender {
         time: Duration,
         hold: bool,
         extent: Extent,
+        devices: u64,
     ) -> Result<Option<Moved>, MoveError> {
-        let result = session.suspend(time, self.charge(session), hold, extent);
+        let result = session.suspend(time, self.charge(session), hold, extent, devices);
         let is_short = matches!(result, Err(MoveError::Failed { outcome: NO_HOST_MEMORY, .. }));
         if is_short && self.forget(Duration::ZERO) {
-            return session.suspend(time, self.charge(session), hold, extent);
+            return session.suspend(time, self.charge(session), hold, extent, devices);
         }
         result
     }
@@ -403,6 +408,7 @@ impl Suspender {
         let candidate = |(&label, entry): (&u64, &Entry)| {
             let moves = entry.session.residence().moves();
             let (connection, last_move) = (entry.connection, moves.last_move);
+            let devices = entry.session.movable_devices();
             match moves.phase {
                 Phase::Running => Some(Candidate {
                     label,
@@ -411,6 +417,7 @@ impl Suspender {
                     rested: entry.tried.map(|then| then.elapsed()),
                     last_move,
                     bytes: entry.session.device_memory(),
+                    devices,
                 }),
                 // What is left of it is of no use to anybody, unless the rest is on its way back.
                 Phase::Suspended if moves.movable_bytes > 0 && Some(label) != in_pieces => Some(Candidate {
@@ -420,6 +427,7 @@ impl Suspender {
                     rested: None,
                     last_move,
                     bytes: moves.movable_bytes,
+                    devices,
                 }),
                 _ => None,
             }
@@ -453,14 +461,14 @@ impl Suspender {
 }
 
 impl MakesRoom for Suspender {
-    fn longest_idle(&self) -> Option<Duration> {
+    fn longest_idle(&self, devices: u64) -> Option<Duration> {
         self.look();
-        let first = self.victims(self.options.after?, None).into_iter().next()?;
+        let first = self.victims(self.options.after?, None, devices).into_iter().next()?;
         self.sessions.lock().get(&first).map(|entry| entry.idle_since.elapsed())
     }
 
-    fn suspend_longest_idle(&self) -> Room {
-        self.options.after.map_or(Room::None, |after| self.find_own_room(after, None))
+    fn suspend_longest_idle(&self, devices: u64) -> Room {
+        self.options.after.map_or(Room::None, |after| self.find_own_room(after, None, devices))
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use virtio_cuda_protocol::transport::{Open, REPLY_INVALID, REPLY_OK};
@@ -39,6 +39,10 @@ struct Script {
     /// The numbers of each kind of request.
     asked: Mutex<Vec<u32>>,
     budgets: Mutex<Vec<u64>>,
+    /// The devices of each suspension.
+    devices: Mutex<Vec<u64>>,
+    /// The devices that it says are full.
+    full: AtomicU64,
 }
 
 /// An outcome that means: no answer.
@@ -187,7 +191,9 @@ impl Script {
             self.asked.lock().push(kind);
             let outcome = match kind {
                 TO_SUSPEND => {
-                    self.budgets.lock().push(move_terms_of(&frame.payload).unwrap().budget_bytes);
+                    let terms = move_terms_of(&frame.payload).unwrap();
+                    self.budgets.lock().push(terms.budget_bytes);
+                    self.devices.lock().push(terms.devices);
                     self.suspend.load(Ordering::Relaxed)
                 }
                 TO_RESUME => self.resume.load(Ordering::Relaxed),
@@ -198,6 +204,7 @@ impl Script {
                 moved_bytes: 8 * MIB,
                 stored_bytes: 6 * MIB,
                 resident_bytes: MIB,
+                full_devices: self.full.load(Ordering::Relaxed),
                 ..Moved::default()
             };
             if let Some((card, share)) = &mut *self.card.lock() {
@@ -227,7 +234,7 @@ fn crowded() -> Arc<Suspender> {
 }
 
 fn failed(outcome: u32) -> Result<Option<Moved>, MoveError> {
-    Err(MoveError::Failed { outcome, cuda: 0 })
+    Err(MoveError::Failed { outcome, cuda: 0, devices: 0 })
 }
 
 #[test]
@@ -356,16 +363,41 @@ fn too_many_wake_ups_and_answers_that_nobody_waits_for_end_the_session() {
 fn the_longest_idle_session_of_any_machine_makes_room() {
     let suspender = crowded();
     let fixtures = [1, 2, 3].map(|label| Fixture::new(&suspender, label, label));
-    assert!(!suspender.make_room(Some(1)), "none is idle");
+    assert!(!suspender.make_room(Some(1), 0), "none is idle");
     for fixture in &fixtures {
         fixture.age(&suspender);
     }
     fixtures[1].age(&suspender);
-    assert!(suspender.make_room(Some(1)));
+    assert!(suspender.make_room(Some(1), 0));
     assert_eq!(fixtures.each_ref().map(Fixture::state), ["running", "suspended", "running"]);
-    assert!(suspender.make_room(Some(1)) && !suspender.make_room(Some(1)));
+    assert!(suspender.make_room(Some(1), 0) && !suspender.make_room(Some(1), 0));
     assert_eq!(fixtures.each_ref().map(Fixture::state), ["running", "suspended", "suspended"]);
     assert!(fixtures[1].script.budgets.lock()[0] >= 16 * MIB);
+}
+
+/// Workers have memory on their first device only.
+#[test]
+fn room_is_made_on_the_device_that_needs_it() {
+    let suspender = crowded();
+    let [one, other] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
+    one.age(&suspender);
+    assert!(!suspender.make_room(Some(2), 0b10), "nobody has memory there");
+    assert_eq!((one.asked(TO_SUSPEND), one.state()), (0, "running"));
+    assert!(suspender.make_room(Some(2), 0b11));
+    assert_eq!((one.script.devices.lock().clone(), one.state()), (vec![0b11], "suspended"));
+    suspender.resume(&one.session, SECOND).unwrap();
+
+    // The other one comes back to a device that is full.
+    suspender.suspend(&other.session, SECOND, false).unwrap();
+    other.script.resume.store(NO_DEVICE_MEMORY, Ordering::Relaxed);
+    for (full, state) in [(0b10, "running"), (u64::MAX << 1, "running"), (0b01, "suspended")] {
+        one.age(&suspender);
+        other.script.full.store(full, Ordering::Relaxed);
+        let refused = suspender.resume(&other.session, Duration::from_millis(200));
+        assert_eq!(refused, Err(MoveError::Failed { outcome: NO_DEVICE_MEMORY, cuda: 0, devices: full }));
+        assert_eq!(one.state(), state, "{full:b}");
+    }
+    assert_eq!(one.script.devices.lock().last(), Some(&0b01));
 }
 
 #[test]
@@ -374,7 +406,7 @@ fn a_session_with_work_is_not_tried_again_at_once() {
     let fixture = Fixture::new(&suspender, 1, 1);
     fixture.age(&suspender);
     fixture.script.suspend.store(NOT_IDLE, Ordering::Relaxed);
-    assert!(!suspender.make_room(None) && !suspender.make_room(None));
+    assert!(!suspender.make_room(None, 0) && !suspender.make_room(None, 0));
     assert_eq!(fixture.asked(TO_SUSPEND), 1);
 }
 
@@ -383,7 +415,7 @@ fn nobody_makes_room_without_the_option() {
     let suspender = plain();
     let fixture = Fixture::new(&suspender, 1, 1);
     fixture.age(&suspender);
-    assert!(!suspender.make_room(None));
+    assert!(!suspender.make_room(None, 0));
 }
 
 #[test]
@@ -393,7 +425,7 @@ fn two_that_do_not_fit_take_turns() {
     one.age(&suspender);
     for (waits, goes) in [(&other, &one), (&one, &other), (&other, &one)] {
         if waits.state() == "running" {
-            assert!(suspender.make_room(Some(waits.session.label())));
+            assert!(suspender.make_room(Some(waits.session.label()), 0));
         } else {
             // Its resume finds no room until the other one is gone.
             waits.script.resume.store(NO_DEVICE_MEMORY, Ordering::Relaxed);
@@ -507,7 +539,7 @@ fn sessions_that_fill_card_and_host_memory_take_turns_in_pieces() {
     // The third one starts, and gets memory as others make room for it.
     card.holds(&fixtures[2], 0);
     fixtures[0].age(&suspender);
-    assert!(suspender.make_room(Some(3)));
+    assert!(suspender.make_room(Some(3), 0));
     assert_eq!((fixtures[0].state(), shares()), ("suspended", [(0, 35), (25, 0), (0, 0)]));
     card.holds(&fixtures[2], 35);
     for (index, idle) in [(0, [1, 2]), (1, [2, 0]), (2, [0, 1]), (0, [1, 2])] {
@@ -540,7 +572,7 @@ fn a_session_in_part_is_all_there() {
     card.holds(&one, 30);
     card.holds(&two, 15);
     one.age(&suspender);
-    assert!(suspender.make_room(Some(2)));
+    assert!(suspender.make_room(Some(2), 0));
     let moves = one.session.residence().moves();
     assert_eq!((moves.suspended_bytes, moves.movable_bytes), (20 * MIB, 10 * MIB));
     assert_eq!(suspender.suspend(&one.session, SECOND, true), failed(NO_HOST_MEMORY));

@@ -77,8 +77,8 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares"]
     )]
     suspend: Vec<u64>,
-    /// With --shares: the machines compete for so many GPUs at once
-    #[arg(long, value_name = "NUMBER", requires = "shares", default_value_t = 1)]
+    /// With --shares: the machines compete for so many GPUs at once. With --suspend: the program has memory of that size on so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with_all = ["metrics", "replace"])]
     gpus: usize,
     /// Instead: how long programs pause while the daemon's program is replaced this often
     #[arg(
@@ -171,8 +171,8 @@ fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SUSPEND))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
-    let (sizes, rounds) = (&arguments.suspend, arguments.rounds);
-    BenchOfSuspend { paths, device, program, logs, sizes, rounds }.run()
+    let BenchArguments { suspend: sizes, rounds, gpus, .. } = arguments;
+    BenchOfSuspend { paths, device, program, logs, sizes, rounds: *rounds, gpus: *gpus }.run()
 }
 
 fn replace(paths: &Paths, arguments: &BenchArguments, replacements: u32) -> Result<()> {

@@ -43,10 +43,12 @@ pub struct Bench<'a> {
     pub program: PathBuf,
     /// The folder for logs.
     pub logs: PathBuf,
-    /// Sizes of device memory, in MiB.
+    /// Sizes of device memory on each GPU, in MiB.
     pub sizes: &'a [u64],
     /// Runs of each size, each with a new program.
     pub rounds: u32,
+    /// The number of GPUs that the program uses.
+    pub gpus: usize,
 }
 
 impl Bench<'_> {
@@ -55,6 +57,7 @@ impl Bench<'_> {
         println!(
             "| MiB | what | seconds | GB moved | GB copied | GB/s |\n| ---: | --- | --- | ---: | ---: | --- |"
         );
+        let on = if self.gpus == 1 { String::new() } else { format!(" on each of {}", self.gpus) };
         for &size in self.sizes {
             let (mut rounds, mut links) = (Vec::new(), Vec::new());
             for _ in 0..self.rounds {
@@ -66,9 +69,10 @@ impl Bench<'_> {
             }
             for (index, step) in STEPS.iter().enumerate() {
                 let all: Vec<Figure> = rounds.iter().map(|figures| figures[index]).collect();
-                println!("| {size} | {step} | {}", line(&all));
+                println!("| {size}{on} | {step} | {}", line(&all));
             }
-            println!("| {size} | the link alone, out and in | | | | {} |", links.join(", "));
+            let what = if self.gpus == 1 { "the link alone" } else { "the links alone, all and each" };
+            println!("| {size}{on} | {what}, out and in | | | | {} |", links.join(", "));
         }
         Ok(())
     }
@@ -78,8 +82,13 @@ impl Bench<'_> {
         let folder = tempfile::Builder::new().prefix("vhost-cuda-control-").tempdir()?;
         let socket = folder.path().join("control");
         let mut config = DaemonConfig::new(self.device.clone());
-        let memory = format!("{}M", size + SPARE_MIB);
+        let memory = format!("{}M", size * self.gpus as u64 + SPARE_MIB);
+        // The emulator has as many as it is told.
+        config.environment.push(("CUDA_EMULATOR_DEVICES".into(), self.gpus.to_string()));
+        let gpus: Vec<String> = (0..self.gpus).map(|gpu| gpu.to_string()).collect();
         config.arguments.extend([
+            "--gpus".to_owned(),
+            gpus.join(","),
             "--control".to_owned(),
             socket.display().to_string(),
             "--suspend-memory".to_owned(),

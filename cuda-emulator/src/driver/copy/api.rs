@@ -95,35 +95,51 @@ impl Linear {
 }
 
 fn linear(to: Linear, from: Linear, bytes: usize) -> CuResult<Option<Transfer>> {
-    crate::driver::context::current()?;
+    let context = context::current()?;
+    linear_between(to, from, bytes, [&context; 2])
+}
+
+/// The same between memory of two contexts.
+fn linear_between(
+    to: Linear,
+    from: Linear,
+    bytes: usize,
+    contexts: [&Context; 2],
+) -> CuResult<Option<Transfer>> {
+    context::current()?;
     if bytes == 0 {
         return Ok(None);
     }
-    Transfer::new(
-        Side::linear(to.address, to.given)?,
-        Side::linear(from.address, from.given)?,
-        [bytes as u64, 1, 1],
-    )
+    let (to, from) = (Side::linear(to.address, to.given)?, Side::linear(from.address, from.given)?);
+    Transfer::new(to, from, [bytes as u64, 1, 1])?.map(|copy| copy.reached_by(contexts)).transpose()
 }
 
 fn flat(copy: In<CUDA_MEMCPY2D>) -> CuResult<Option<Transfer>> {
-    crate::driver::context::current()?;
+    let context = context::current()?;
     let copy = copy.get()?;
     if copy.width == 0 || copy.height == 0 {
         return Ok(None);
     }
     let extent = [copy.width as u64, copy.height as u64, 1];
-    Transfer::new(copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?, extent)
+    let (to, from) = (copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?);
+    Transfer::new(to, from, extent)?.map(|copy| copy.reached_by([&context; 2])).transpose()
 }
 
 /// Checks a copy between boxes. Returns `None` when there is nothing to copy.
 pub(crate) fn boxed(copy: &CUDA_MEMCPY3D) -> CuResult<Option<Transfer>> {
-    crate::driver::context::current()?;
+    let context = context::current()?;
+    boxed_between(copy, [&context; 2])
+}
+
+/// The same between memory of two contexts.
+fn boxed_between(copy: &CUDA_MEMCPY3D, contexts: [&Context; 2]) -> CuResult<Option<Transfer>> {
+    context::current()?;
     if copy.width == 0 || copy.height == 0 || copy.depth == 0 {
         return Ok(None);
     }
     let extent = [copy.width as u64, copy.height as u64, copy.depth as u64];
-    Transfer::new(copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?, extent)
+    let (to, from) = (copy.dst.side(copy.width, copy.height)?, copy.src.side(copy.width, copy.height)?);
+    Transfer::new(to, from, extent)?.map(|copy| copy.reached_by(contexts)).transpose()
 }
 
 fn memcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> CuResult<()> {
@@ -166,7 +182,8 @@ fn memcpy_peer(
     bytes: usize,
 ) -> CuResult<()> {
     let contexts = [context::usable(to_context)?, context::usable(from_context)?];
-    copy_between(linear(Linear::device(to), Linear::device(from), bytes)?, &contexts)
+    let reached = [&*contexts[0], &*contexts[1]];
+    copy_between(linear_between(Linear::device(to), Linear::device(from), bytes, reached)?, &contexts)
 }
 
 fn memcpy_peer_async(
@@ -177,9 +194,9 @@ fn memcpy_peer_async(
     bytes: usize,
     stream: CUstream,
 ) -> CuResult<()> {
-    context::usable(to_context)?;
-    context::usable(from_context)?;
-    memcpy_dtod_async(to, from, bytes, stream)
+    let contexts = [context::usable(to_context)?, context::usable(from_context)?];
+    let reached = [&*contexts[0], &*contexts[1]];
+    copy_async(linear_between(Linear::unified(to), Linear::unified(from), bytes, reached)?, stream)
 }
 
 fn memcpy_2d(copy: In<CUDA_MEMCPY2D>) -> CuResult<()> {
@@ -206,12 +223,13 @@ fn peers(copy: &CUDA_MEMCPY3D) -> CuResult<[Arc<Context>; 2]> {
 fn memcpy_3d_peer(copy: In<CUDA_MEMCPY3D>) -> CuResult<()> {
     let copy = copy.get()?;
     let contexts = peers(&copy)?;
-    copy_between(boxed(&copy)?, &contexts)
+    copy_between(boxed_between(&copy, [&contexts[0], &contexts[1]])?, &contexts)
 }
 
 fn memcpy_3d_peer_async(copy: In<CUDA_MEMCPY3D>, stream: CUstream) -> CuResult<()> {
-    peers(&copy.get()?)?;
-    memcpy_3d_async(copy, stream)
+    let copy = copy.get()?;
+    let contexts = peers(&copy)?;
+    copy_async(boxed_between(&copy, [&contexts[0], &contexts[1]])?, stream)
 }
 
 fn memset_d8(to: CUdeviceptr, value: u8, count: usize) -> CuResult<()> {

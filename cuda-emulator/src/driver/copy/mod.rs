@@ -7,6 +7,7 @@ pub(super) mod submit;
 
 use std::sync::Arc;
 
+use super::context::Context;
 use super::device;
 use super::device::attributes::MAX_PITCH;
 use super::pool::home as pool_home;
@@ -191,6 +192,19 @@ impl Transfer {
         to.check(extent)?;
         from.check(extent)?;
         Ok(Some(Transfer { to, from, extent }))
+    }
+
+    /// Checks that the contexts of the target and of the source have access to what is mapped there. All other memory is reached from
+    /// each context.
+    pub(super) fn reached_by(self, contexts: [&Context; 2]) -> CuResult<Self> {
+        for (side, context) in [&self.to, &self.from].into_iter().zip(contexts) {
+            let range = device::range_of(side.address).filter(|_| side.array.is_none());
+            let is_mapped = range.is_some_and(|(_, range)| range.kind == RangeKind::Mapped);
+            if is_mapped && context.device.memory.range_of(side.address).is_none() {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+        }
+        Ok(self)
     }
 
     fn involves(&self, kind: Kind) -> bool {

@@ -30,7 +30,7 @@ use crate::sessions::endings::PATIENCE;
 use crate::sessions::link;
 use crate::sessions::process::Process;
 use crate::sessions::session::{End, Place, Session, Tables};
-use crate::suspend::suspender::Ages;
+use crate::suspend::suspender::{Ages, FIRST_DEVICE};
 
 /// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
@@ -203,7 +203,11 @@ impl Device {
         let stands = || reservation.stands(&self.sessions.lock());
         // A worker whose context finds no memory fails.
         let taken = self.with_settled_memory(|| self.settings.pool.take(stands)).or_else(|error| {
-            if self.settings.suspender.make_room(None) { self.settings.pool.take(stands) } else { Err(error) }
+            if self.settings.suspender.make_room(None, FIRST_DEVICE) {
+                self.settings.pool.take(stands)
+            } else {
+                Err(error)
+            }
         });
         let (Ok(worker), Ok(id)) = (taken, random_id()) else {
             self.refusals.count(Refusal::Worker);

@@ -42,8 +42,10 @@ impl Services for OfSession {
         match shortage {
             Shortage::None => self.endings.settle(SHORT_PATIENCE, false),
             Shortage::Limit => self.endings.settle(PATIENCE, on_host),
-            Shortage::Device => {
-                self.endings.settle(PATIENCE, on_host) || self.suspender.make_room(Some(self.label))
+            Shortage::Device(device) => {
+                // A number that no device has stands for any.
+                let devices = 1_u64.checked_shl(device).unwrap_or(0);
+                self.endings.settle(PATIENCE, on_host) || self.suspender.make_room(Some(self.label), devices)
             }
         }
     }

@@ -22,7 +22,8 @@ const GRACE: Duration = Duration::from_secs(30);
 const SLOWEST: u64 = 256 << 20;
 
 impl Session {
-    /// Moves the session's device memory to host memory, or that part of it that is on the card still. `time` is the time for its work
+    /// Moves the session's device memory to host memory, or that part of it that is on the card still: of these devices, a bit for each
+    /// of their numbers in workers, or of all (0). `time` is the time for its work
     /// to end. `charge` is the host memory that its contents may take, beside that of contents which are there already. With `hold`,
     /// calls of the program do not bring it back. Returns `None` if it is suspended already.
     ///
@@ -33,9 +34,10 @@ impl Session {
         charge: Charge,
         hold: bool,
         extent: Extent,
+        devices: u64,
     ) -> Result<Option<Moved>, MoveError> {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        let terms = MoveTerms { deadline_ms, flags: extent.flags(), ..MoveTerms::default() };
+        let terms = MoveTerms { deadline_ms, flags: extent.flags(), devices, ..MoveTerms::default() };
         let limit = time + time_of(self.device_memory());
         self.carry_out(Move::Out { hold }, terms, limit, Some(charge))
     }
@@ -134,8 +136,10 @@ impl Session {
     pub(super) fn moved(&self, header: &FromWorker, payload: &[u8]) -> bool {
         let answer = match moved_of(payload).filter(|_| header.status == REPLY_OK) {
             Some(moved) if [MOVED, MOVED_BEFORE, MOVED_IN_PART].contains(&moved.outcome) => Ok(moved),
-            Some(moved) => Err(MoveError::Failed { outcome: moved.outcome, cuda: moved.cuda }),
-            None => Err(MoveError::Failed { outcome: u32::MAX, cuda: 0 }),
+            Some(Moved { outcome, cuda, full_devices: devices, .. }) => {
+                Err(MoveError::Failed { outcome, cuda, devices })
+            }
+            None => Err(MoveError::Failed { outcome: u32::MAX, cuda: 0, devices: 0 }),
         };
         self.residence.answered(header.id, answer)
     }

@@ -108,14 +108,16 @@ impl Suspender {
                     }
                     return Ok(Some(moved));
                 }
-                Ok(Some(_)) => MoveError::Failed { outcome: NO_DEVICE_MEMORY, cuda: 0 },
+                Ok(Some(moved)) => {
+                    MoveError::Failed { outcome: NO_DEVICE_MEMORY, cuda: 0, devices: moved.full_devices }
+                }
                 Err(error) => error,
             };
             let goes_on = match error {
                 MoveError::Busy => session.residence().settled(deadline),
-                MoveError::Failed { outcome: NO_DEVICE_MEMORY, .. } => {
+                MoveError::Failed { outcome: NO_DEVICE_MEMORY, devices, .. } => {
                     self.endings.settle(PATIENCE, false)
-                        || match self.find_room(Some(label)) {
+                        || match self.find_room(Some(label), devices) {
                             Room::Made => true,
                             Room::NoHostMemory if turn.is_none() => {
                                 turn = self.take_turn(label);

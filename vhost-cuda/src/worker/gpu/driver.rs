@@ -209,6 +209,8 @@ driver_functions! {
     safe cuCtxSetLimit [] (limit: c_int as CUlimit, value: usize) [];
     safe cuCtxGetFlags [flags: c_uint] () [];
     safe cuCtxSetFlags [] (flags: c_uint) [];
+    safe cuCtxEnablePeerAccess [] (peer: CUcontext, flags: c_uint) [];
+    safe cuCtxDisablePeerAccess [] (peer: CUcontext) [];
     safe cuCtxGetExecAffinity [affinity: RawAffinity as CUexecAffinityParam] (kind: c_int as CUexecAffinityType) [];
     safe cuDeviceGetDevResource [] (device: CUdevice) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
     safe cuCtxGetDevResource [] (context: CUcontext) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
@@ -232,6 +234,7 @@ driver_functions! {
     unsafe cuMemcpyDtoH_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize) [];
     unsafe cuMemcpyDtoD_v2 [] (dst: CUdeviceptr, src: CUdeviceptr, bytes: usize) [];
     unsafe cuMemcpyPeer [] (dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize) [];
+    unsafe cuMemcpyPeerAsync [] (dst: CUdeviceptr, dst_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, bytes: usize, stream: CUstream) [];
     unsafe cuMemcpyHtoD_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize) [];
     unsafe cuMemcpyHtoDAsync_v2 [] (dst: CUdeviceptr, src: *const c_void, bytes: usize, stream: CUstream) [];
     unsafe cuMemcpyDtoHAsync_v2 [] (dst: *mut c_void, src: CUdeviceptr, bytes: usize, stream: CUstream) [];

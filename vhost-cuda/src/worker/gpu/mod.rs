@@ -48,6 +48,8 @@ pub use shared::{HANDLE_TYPE_FILE, SharedEvent, StreamCallback};
 pub const ALLOCATION_PINNED: c_uint = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: c_uint = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_NONE`.
+pub const ACCESS_NONE: c_uint = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
 pub const ACCESS_READ_WRITE: c_uint = 3;
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.

@@ -82,6 +82,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
         ("cuDeviceGet", _) => WORDS[0].load(RELAXED),
         ("cuDeviceGetCount", _) => u64::from(DEVICES),
         ("cuDriverGetVersion", _) => 13_000,
+        ("cuDeviceCanAccessPeer", _) => 1,
         ("cuDeviceGetAttribute", _) => 1 + number() % 64,
         ("cuCtxGetCurrent", _) => CURRENT.load(RELAXED) as u64,
         ("cuMemHostGetDevicePointer_v2", _) => WORDS[0].load(RELAXED),
@@ -168,7 +169,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
                 touch(at(1), at(2), false);
                 touch(at(0), at(2), true);
             }
-            "cuMemcpyPeer" => {
+            "cuMemcpyPeer" | "cuMemcpyPeerAsync" => {
                 touch(at(2), at(4), false);
                 touch(at(0), at(4), true);
             }

@@ -19,8 +19,6 @@ use super::error::{CuResult, CudaError};
 
 driver_functions! {
     generated Generated in generated;
-    safe cuCtxDisablePeerAccess [] (peerContext: CUcontext) [];
-    safe cuCtxEnablePeerAccess [] (peerContext: CUcontext, Flags: c_uint) [];
     safe cuCtxGetApiVersion [] (ctx: CUcontext) [version: c_uint];
     safe cuCtxGetCacheConfig [pconfig: c_int] () [];
     safe cuCtxGetLimit [pvalue: usize] (limit: c_int) [];

@@ -16,6 +16,7 @@ use crate::worker::gpu::{
 use crate::worker::graphs::Lease;
 use crate::worker::handlers::external::free_buffer;
 use crate::worker::handlers::graph::capture::captures;
+use crate::worker::handlers::peer::{between, copy_in_stream};
 use crate::worker::home::Home;
 use crate::worker::pools;
 use crate::worker::quota;
@@ -329,7 +330,7 @@ pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: StreamId, waits: boo
     if bytes == 0 {
         return Ok(());
     }
-    cx.session.check_written(dst.0, bytes)?;
+    cx.check_copied(dst.0, bytes, true)?;
     copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, raw, waits)
 }
 
@@ -339,7 +340,7 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
     if bytes == 0 {
         return Ok(());
     }
-    cx.session.check(src.0, bytes)?;
+    cx.check_copied(src.0, bytes, false)?;
     let context = ContextId(cx.home());
     let signal = if cx.may_signal(bytes) { Some(&mut cx.thread.signal) } else { None };
     copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, stream, signal)
@@ -368,6 +369,7 @@ pub fn memcpy_wait(
         return cx.gpu().cuStreamSynchronize(stream);
     }
     let held = cx.session.hold([dst.0, src.0], bytes)?;
+    let ends = between(cx, dst, src, stream)?;
     let is_default = stream.is_null() || stream == STREAM_LEGACY;
     // Where the copy is asynchronous, the driver could read the source too early.
     if is_default && bytes <= MAX_READ_EARLY_BYTES && held.is_window(src.0) {
@@ -380,11 +382,11 @@ pub fn memcpy_wait(
         let piece = held.piece([dst, src], bytes - done);
         // SAFETY: both ranges belong to the session, and stay until the stream was waited for.
         let started = unsafe {
-            if piece == bytes && is_default && !signals {
+            if piece == bytes && is_default && !signals && ends.is_none() {
                 // One driver call instead of two. It waits where host memory is involved.
                 return cx.gpu().cuMemcpy(dst, src, piece as usize);
             }
-            cx.gpu().cuMemcpyAsync(dst, src, piece as usize, stream)
+            copy_in_stream(cx, dst, src, piece as usize, ends, stream)
         };
         done += piece;
         if started.is_err() || done == bytes {

@@ -46,10 +46,7 @@ fn end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResu
 
 fn device_end(cx: &CallContext<'_>, end: &CopyEnd, size: &Box3, writes: bool) -> CuResult<PitchedEnd> {
     let (start, length) = place(end, size)?;
-    match writes {
-        true => cx.session.check_written(start, length)?,
-        false => cx.session.check(start, length)?,
-    }
+    cx.check_copied(start, length, writes)?;
     // The driver requires a sufficient pitch even where it does not use it.
     let pitch = end.pitch.max(size.width) as usize;
     Ok(PitchedEnd { end: BoxEnd::Device(start), pitch, height: end.height.max(size.height) as usize })

@@ -3,6 +3,7 @@
 
 use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
 
+use crate::metrics::statistics;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, RawAccess, RawLocation, Ref};
@@ -54,6 +55,7 @@ pub fn cuMemCreate(
     reservations.insert(handle.0, made, bytesize, wanted.location);
     if flags == 0 {
         reservations.made_with(handle.0, raw);
+        statistics::add_movable_devices(cx.session.placed.device_bit(raw.location.id));
     }
     Ok(())
 }

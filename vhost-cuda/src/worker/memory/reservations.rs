@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reserved addresses, allocations without addresses, and the mappings of allocations at addresses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
@@ -10,7 +10,7 @@ use super::externals::{Externals, Unused};
 use crate::exchange::Token;
 use crate::worker::gpu::{
     ACCESS_READ_WRITE, CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, LOCATION_DEVICE,
-    RawAccess, RawAllocation, RawLocation,
+    RawAccess, RawAllocation,
 };
 use crate::worker::home::Home;
 use crate::worker::suspend::parts;
@@ -161,20 +161,21 @@ impl Reservations {
         }
     }
 
-    /// Returns the allocations that may move, by name: memory of a device, all of it mapped with full access of that device, that no
+    /// Returns the allocations that may move, by name: memory of one of these devices, all of it mapped with full access of its device, that no
     /// array, external memory or other process uses. Their handles are the driver's until [`Self::moved`].
-    pub fn movable(&self, device: i32) -> Vec<(u64, parts::Part)> {
+    pub fn movable(&self, devices: &BTreeSet<i32>) -> Vec<(u64, parts::Part)> {
         let mut mappings: HashMap<u64, Vec<(u64, &Mapping)>> = HashMap::new();
         for (&base, mapping) in &self.mappings {
             mappings.entry(mapping.name).or_default().push((base, mapping));
         }
-        mappings.into_iter().filter_map(|(name, of)| Some((name, self.part(name, of, device)?))).collect()
+        mappings.into_iter().filter_map(|(name, of)| Some((name, self.part(name, of, devices)?))).collect()
     }
 
-    fn part(&self, name: u64, mut of: Vec<(u64, &Mapping)>, device: i32) -> Option<parts::Part> {
+    fn part(&self, name: u64, mut of: Vec<(u64, &Mapping)>, devices: &BTreeSet<i32>) -> Option<parts::Part> {
         let allocation = self.allocations.get(&name)?;
         let properties = allocation.properties?;
-        let is_plain = properties.location == RawLocation { kind: LOCATION_DEVICE, id: device }
+        let is_plain = properties.location.kind == LOCATION_DEVICE
+            && devices.contains(&properties.location.id)
             && (properties.compression, properties.usage) == (0, 0);
         let is_kept = allocation.held == 1 || allocation.held == 0 && of.len() == 1;
         // The driver's unit is that size, or a multiple of it.

@@ -19,6 +19,7 @@ use crate::worker::gpu::{
     CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current,
 };
 use crate::worker::home::Home;
+use crate::worker::memory::allocations::{Origin, Range};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
 use crate::worker::objects::jit::JitLogs;
@@ -264,6 +265,33 @@ impl<'c> CallContext<'c> {
     /// Returns the context that owns new objects, with its device.
     pub fn owner(&self) -> CuResult<Home> {
         self.session.contexts.owner(self.context)
+    }
+    /// Checks that `bytes` bytes at an address are the session's, and lets the driver copy them for the current context, also on
+    /// another device.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE`, and the driver's.
+    pub fn check_copied(&self, address: u64, bytes: u64, is_written: bool) -> CuResult<()> {
+        match is_written {
+            true => self.session.check_written(address, bytes)?,
+            false => self.session.check(address, bytes)?,
+        }
+        match self.elsewhere(address)? {
+            Some(range) => self.session.placed.lend(self.gpu(), range.base, self.owner()?.device),
+            None => Ok(()),
+        }
+    }
+    /// Returns the allocation of `cuMemAlloc` at an address if it is on another device than the current context, which has no access.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_CONTEXT`.
+    pub fn elsewhere(&self, address: u64) -> CuResult<Option<Range>> {
+        if !self.session.placed.has_peers() {
+            return Ok(None);
+        }
+        let device = self.owner()?.device;
+        let range = self.session.allocations().find(address).copied();
+        let placed = &self.session.placed;
+        let is_there = |range: &Range| range.origin == Origin::Allocated && range.device != device;
+        Ok(range.filter(is_there).filter(|range| !placed.is_accessible(range.base, device)))
     }
     /// Returns the context that owns new objects: for a green context, the primary one.
     pub fn home(&self) -> u64 {

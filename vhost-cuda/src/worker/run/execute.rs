@@ -18,7 +18,7 @@ use super::dispatch::dispatch;
 use super::gate;
 use super::outstanding::Runs;
 use super::signal;
-use crate::exchange::Shortage;
+use crate::exchange::{ANY_DEVICE, Shortage};
 use crate::metrics::statistics::{Gate, count_gate};
 use crate::sessions::link::Frame;
 use crate::sessions::recording::{CALL, LIBRARY_CALL, PAGES, POSTED, Record, SUSPENDED};
@@ -260,7 +260,11 @@ fn dispatch_settled(
         let is_limit = cx.session.allocations().quota.take_refusal();
         // Another session may be suspended for it meanwhile, and this one may be for another.
         drop(pass.take());
-        let settled = cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device });
+        let device = || {
+            cx.owner().map_or(ANY_DEVICE, |home| cx.session.placed.device_bit(home.device).trailing_zeros())
+        };
+        let settled =
+            cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device(device()) });
         *pass = enter(opcode, cx)?;
         if !settled {
             break;

@@ -4,7 +4,8 @@
 //! A suspension closes the gate ([`super::run::gate`]), waits until the device has done the session's work, copies the contents of
 //! all memory that may move to the [`Store`], and only then gives memory back. Addresses stay reserved; contexts, streams, modules
 //! and all other objects stay as they are. A resumption does the reverse. Until its last step has succeeded the store keeps all
-//! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents.
+//! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents. The
+//! memory of several devices moves at once, and counts as one.
 //!
 //! Two sessions that fill the card and the host's memory together change places in pieces ([`MoveTerms::is_in_pieces`]). A session is suspended in
 //! part meanwhile: each part of its memory is either on the card or in the store.
@@ -18,7 +19,7 @@ mod store;
 pub(super) mod suspended;
 mod transfer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -31,7 +32,7 @@ use zerocopy::IntoBytes;
 use self::digests::{Kernel, Key};
 use self::parts::Part;
 use self::pinned::InContext;
-use self::steps::Unmoved;
+use self::steps::{Group, Unmoved};
 use self::suspended::{Suspended, Suspension};
 use super::gpu::{CuResult, CudaError};
 use super::objects::contexts::Context;
@@ -167,31 +168,37 @@ fn give_back(
 ) -> Result<Moved, Unmoved> {
     let gpu = &session.gpu;
     let kept = session.suspension.kept.lock().take();
-    let carriers = carriers(session, contexts)?.ok_or(Unmoved::Nothing)?;
     let is_first = suspended.is_none();
     if is_first {
         session.placed.end_freed(gpu);
     }
+    let with_context: BTreeSet<i32> = devices_of(contexts).collect();
     let reservations = session.reservations();
     let mut placed = session.placed.lock();
     let mut now = suspended.take().unwrap_or_else(|| {
-        let created = reservations.movable(carriers.device);
+        let created = reservations.movable(&with_context);
         Suspended { store: kept.unwrap_or_default(), created, moved_bytes: 0, copied_bytes: 0 }
     });
     let all: Vec<&mut Part> = placed.movable().chain(now.created.iter_mut().map(|(_, part)| part)).collect();
     let addresses: BTreeSet<u64> = all.iter().map(|part| part.address()).collect();
     // Memory that was freed meanwhile.
     now.store.retain(|address| addresses.contains(&address));
-    let here: Vec<_> = all.into_iter().filter(|part| !part.stored).collect();
+    let goes = |part: &&mut Part| {
+        let device = part.device();
+        !part.stored && with_context.contains(&device) && terms.is_for(session.placed.device_bit(device))
+    };
+    let here: Vec<_> = all.into_iter().filter(goes).collect();
     if here.is_empty() && !is_first {
         let moved = report(session, MOVED_BEFORE, placed.movable(), &mut now);
         *suspended = Some(now);
         return Ok(moved);
     }
     let in_pieces = terms.is_in_pieces();
-    // SAFETY: the gate is closed and the device has done all work, so nothing uses the session's memory.
-    let copied =
-        unsafe { steps::give_back(gpu, &carriers, here, terms.budget_bytes, in_pieces, &mut now.store) };
+    let copied = carriers(session, contexts, &here).map_err(Unmoved::Driver).and_then(|carriers| {
+        let groups = grouped(&carriers, here);
+        // SAFETY: the gate is closed and the devices have done all work, so nothing uses the session's memory.
+        unsafe { steps::give_back(gpu, groups, terms.budget_bytes, in_pieces, &mut now.store) }
+    });
     let outcome = copied.map(|copied_bytes| {
         now.copied_bytes = copied_bytes;
         report(session, MOVED, placed.movable(), &mut now)
@@ -218,6 +225,9 @@ fn resume(
             moved
         }
         Ok(moved) => moved,
+        Err(Unmoved::DeviceMemory(device)) => {
+            Moved { full_devices: session.placed.device_bit(device), ..failed(NO_DEVICE_MEMORY) }
+        }
         Err(error) => unmoved(error),
     }
 }
@@ -230,17 +240,18 @@ fn bring_back(
     contexts: &[Context],
 ) -> Result<Moved, Unmoved> {
     let gpu = &session.gpu;
-    let carriers = carriers(session, contexts)?.ok_or(Unmoved::Driver(CudaError::INVALID_CONTEXT))?;
     let mut reservations = session.reservations();
     let mut placed = session.placed.lock();
     let created = now.created.iter_mut().map(|(_, part)| part);
-    let mut all: Vec<&mut Part> = placed.movable().chain(created).filter(|part| part.stored).collect();
+    let all: Vec<&mut Part> = placed.movable().chain(created).filter(|part| part.stored).collect();
+    let carriers = carriers(session, contexts, &all)?;
+    let mut groups = grouped(&carriers, all);
     // SAFETY: the gate is closed, so nothing uses the session's memory.
     let is_all = unsafe {
         if in_pieces {
-            steps::bring_back_pieces(gpu, &carriers, all, &mut now.store)
+            steps::bring_back_pieces(gpu, groups, &mut now.store)
         } else {
-            steps::bring_back(gpu, &carriers, &mut all, &now.store).map(|()| true)
+            steps::bring_back(gpu, &mut groups, &now.store).map(|()| true)
         }
     }?;
     for (name, part) in now.created.iter_mut().filter(|(_, part)| !part.stored) {
@@ -252,17 +263,20 @@ fn bring_back(
     Ok(report(session, if is_all { MOVED } else { MOVED_IN_PART }, placed.movable(), now))
 }
 
-/// Returns the context through which contents are copied, and makes it current: any one of the first device that is not a part of
-/// another.
+/// The devices on which the session has a context, which is not a part of another one.
+fn devices_of(contexts: &[Context]) -> impl Iterator<Item = i32> {
+    contexts.iter().filter(|context| !context.is_green()).map(|context| context.device)
+}
+
+/// Returns what copies the contents of these parts, by device: in any one of its contexts that is not a part of another.
 ///
-/// Errors: the driver's.
-fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> CuResult<Option<InContext<'a>>> {
-    let (gpu, device) = (&session.gpu, session.device(0)?);
-    let mut of_it = contexts.iter().filter(|context| context.device == device && !context.is_green());
-    let Some(Context { object, .. }) = of_it.next() else { return Ok(None) };
-    let context = object.raw::<u8>() as usize;
-    gpu.cuCtxSetCurrent(context as _)?;
-    let Suspension { key, kernel, .. } = &session.suspension;
+/// Errors: the driver's; `CUDA_ERROR_INVALID_CONTEXT` for a device without a context.
+fn carriers<'a>(
+    session: &'a SessionState,
+    contexts: &[Context],
+    parts: &[&mut Part],
+) -> CuResult<BTreeMap<i32, InContext<'a>>> {
+    let (gpu, Suspension { key, kernels, .. }) = (&session.gpu, &session.suspension);
     let key = match key.get() {
         Some(key) => *key,
         None => {
@@ -270,18 +284,39 @@ fn carriers<'a>(session: &'a SessionState, contexts: &[Context]) -> CuResult<Opt
             *key.get_or_init(|| new)
         }
     };
-    let mut kernel = kernel.lock();
-    let loaded = kernel.as_ref().and_then(|kernel| kernel.function_in(object));
-    let function = match loaded {
-        Some(function) => function,
-        None => {
-            let new = Kernel::load(gpu, object)?;
-            let function = new.function_in(object);
-            *kernel = Some(new);
-            function.ok_or(CudaError::INVALID_CONTEXT)?
-        }
+    let all: BTreeSet<i32> = parts.iter().map(|part| part.device()).collect();
+    let devices = all.len();
+    let mut kernels = kernels.lock();
+    let carrier = |device: i32| {
+        let mut of_it = contexts.iter().filter(|context| context.device == device && !context.is_green());
+        let object = &of_it.next().ok_or(CudaError::INVALID_CONTEXT)?.object;
+        let context = object.raw::<u8>() as usize;
+        let loaded = kernels.get(&device).and_then(|kernel| kernel.function_in(object));
+        let function = match loaded {
+            Some(function) => function,
+            None => {
+                gpu.cuCtxSetCurrent(context as _)?;
+                let new = Kernel::load(gpu, object)?;
+                let function = new.function_in(object);
+                kernels.insert(device, new);
+                function.ok_or(CudaError::INVALID_CONTEXT)?
+            }
+        };
+        Ok((device, InContext { gpu, context, devices, function, key }))
     };
-    Ok(Some(InContext { gpu, context, device, function, key }))
+    all.into_iter().map(carrier).collect()
+}
+
+/// Groups parts by their devices, each of which has a carrier.
+fn grouped<'a, 'p, C>(carriers: &'a BTreeMap<i32, C>, parts: Vec<&'p mut Part>) -> Vec<Group<'a, 'p, C>> {
+    let mut groups: BTreeMap<i32, Group<'a, 'p, C>> =
+        carriers.iter().map(|(&device, carriers)| (device, Group { carriers, parts: Vec::new() })).collect();
+    for part in parts {
+        if let Some(group) = groups.get_mut(&part.device()) {
+            group.parts.push(part);
+        }
+    }
+    groups.into_values().collect()
 }
 
 /// Returns the figures after a move. `placed` is all memory of `cuMemAlloc` that may move.
@@ -292,9 +327,16 @@ fn report<'a>(
     suspended: &mut Suspended,
 ) -> Moved {
     let (mut moved_bytes, mut movable_bytes) = (0, 0);
+    let (mut movable_devices, mut full_devices) = (0, 0);
     let mut count = |part: &Part| {
         moved_bytes += if part.exists() { 0 } else { part.bytes };
-        movable_bytes += if part.stored { 0 } else { part.bytes };
+        let device = session.placed.device_bit(part.device());
+        if part.stored {
+            full_devices |= device;
+        } else {
+            movable_bytes += part.bytes;
+            movable_devices |= device;
+        }
     };
     placed.for_each(|part| count(part));
     suspended.created.iter().for_each(|(_, part)| count(part));
@@ -309,6 +351,8 @@ fn report<'a>(
         copied_bytes,
         resident_bytes,
         movable_bytes,
+        movable_devices,
+        full_devices: if outcome == MOVED_IN_PART { full_devices } else { 0 },
         ..Moved::default()
     }
 }
@@ -321,7 +365,7 @@ fn unmoved(reason: Unmoved) -> Moved {
     match reason {
         Unmoved::Nothing => failed(NOTHING_MOVABLE),
         Unmoved::HostMemory => failed(NO_HOST_MEMORY),
-        Unmoved::DeviceMemory => failed(NO_DEVICE_MEMORY),
+        Unmoved::DeviceMemory(_) => failed(NO_DEVICE_MEMORY),
         Unmoved::Differs => failed(CONTENTS_DIFFER),
         Unmoved::Driver(error) => Moved { cuda: error.0.cast_unsigned(), ..failed(DRIVER_FAILED) },
     }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Physical memory of the device that is given back and brought back: at the same addresses, with the same access.
+//! Physical memory of a device that is given back and brought back: at the same addresses, with the same access.
 //!
 //! Each step notes what the driver has done. So after a failure at any step the same functions go on from there, in either
 //! direction.
 
-use crate::worker::gpu::{CuResult, CudaError, Driver, RawAccess, RawAllocation};
+use crate::worker::gpu::{
+    ACCESS_NONE, ACCESS_READ_WRITE, CuResult, CudaError, Driver, LOCATION_DEVICE, RawAccess, RawAllocation,
+    RawLocation,
+};
 
 /// The size of all parts in bytes is a multiple of this.
 pub const UNIT: u64 = super::store::CHUNK_BYTES;
@@ -115,6 +118,41 @@ impl Part {
     /// Returns whether there is physical memory.
     pub fn exists(&self) -> bool {
         self.exists
+    }
+
+    /// Returns the driver's number of its device.
+    pub fn device(&self) -> i32 {
+        self.properties.location.id
+    }
+
+    /// Lets another device access it, or no longer. Memory that is not there follows when it comes back.
+    ///
+    /// Errors: the driver's; the access is as before.
+    pub fn set_access(&mut self, memory: &impl Memory, device: i32, is_allowed: bool) -> CuResult<()> {
+        let location = RawLocation { kind: LOCATION_DEVICE, id: device };
+        let flags = if is_allowed { ACCESS_READ_WRITE } else { ACCESS_NONE };
+        let access = RawAccess { location, flags };
+        for Mapping { address, bytes, access: all, mapped } in &mut self.mappings {
+            if *mapped {
+                // SAFETY: the session's mapping (invariant), which the driver has.
+                unsafe { memory.allow(*address, *bytes, &[access]) }?;
+            }
+            all.retain(|known| known.location != location);
+            if is_allowed {
+                all.push(access);
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices that have access to it.
+    pub fn readers(&self) -> impl Iterator<Item = i32> {
+        self.mappings[0].access.iter().map(|access| access.location.id)
+    }
+
+    /// Returns whether a device has access to it.
+    pub fn is_accessible(&self, device: i32) -> bool {
+        self.readers().any(|reader| reader == device)
     }
 
     /// Returns the address at which all of it is mapped.

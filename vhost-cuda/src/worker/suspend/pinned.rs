@@ -28,8 +28,8 @@ pub struct InContext<'a> {
     pub gpu: &'a Driver,
     /// The address of the driver's context, which lives as long as this.
     pub context: usize,
-    /// The driver's number of its device.
-    pub device: i32,
+    /// The number of devices that move at the same time, at least one.
+    pub devices: usize,
     /// The address of the driver's function that computes digests, of this context.
     pub function: usize,
     /// The key of the digests.
@@ -39,10 +39,19 @@ pub struct InContext<'a> {
 impl<'a> Carriers for InContext<'a> {
     type Carrier = Pinned<'a>;
 
-    fn carrier(&self) -> CuResult<Pinned<'a>> {
+    fn enter(&self) -> CuResult<()> {
         self.gpu.cuCtxSetCurrent(self.context as CUcontext)?;
         may_look_while_others_capture(self.gpu);
+        Ok(())
+    }
+
+    fn carrier(&self) -> CuResult<Pinned<'a>> {
+        self.enter()?;
         Pinned::new(*self)
+    }
+
+    fn devices(&self) -> usize {
+        self.devices
     }
 
     fn zeros(&self) -> Digest {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Moves with a device of this process's own, which fails at each call in turn. Nothing may be lost.
+//! Moves with two devices of this process's own, which fail at each call in turn. Nothing may be lost.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,21 +13,23 @@ use crate::worker::gpu::{RawAccess, RawAllocation, RawLocation};
 /// The result of a call that was told to fail.
 const BROKEN: CudaError = CudaError(719);
 const BASE: u64 = 0x10_0000_0000;
-const HOME: RawLocation = RawLocation { kind: 1, id: 0 };
+const DEVICES: [i32; 2] = [0, 1];
 
 #[derive(Debug, Default)]
 struct State {
-    physical: HashMap<u64, Vec<u8>>,
+    /// Device and bytes, by handle.
+    physical: HashMap<u64, (i32, Vec<u8>)>,
     held: Vec<u64>,
     /// Handle, bytes and whether it is accessible, by address.
     maps: BTreeMap<u64, (u64, u64, bool)>,
     next: u64,
     calls: usize,
     fails: Vec<usize>,
-    free: u64,
+    /// The memory of each device in bytes. 0: any.
+    room: [u64; DEVICES.len()],
 }
 
-/// A device with memory, whose calls of certain numbers fail.
+/// Devices with memory, whose calls of certain numbers fail.
 #[derive(Debug, Default)]
 struct FakeDevice(Mutex<State>);
 
@@ -48,20 +50,29 @@ impl FakeDevice {
         std::mem::take(&mut state.calls)
     }
 
+    fn set_room(&self, device: i32, bytes: u64) {
+        self.0.lock().room[device as usize] = bytes;
+    }
+
     /// A part with contents that differ from those of all others; half of its chunks are zeros.
     fn part(&self, address: u64, chunks: u64, aliases: &[u64]) -> Part {
+        self.part_on(DEVICES[0], address, chunks, aliases)
+    }
+
+    fn part_on(&self, id: i32, address: u64, chunks: u64, aliases: &[u64]) -> Part {
+        let home = RawLocation { kind: 1, id };
         let bytes = chunks * CHUNK_BYTES;
         let properties = RawAllocation {
             kind: 1,
             handle_types: 0,
-            location: HOME,
+            location: home,
             win32_metadata: 0,
             compression: 0,
             gpu_direct_rdma: 0,
             usage: 0,
             reserved: [0; 4],
         };
-        let access = vec![RawAccess { location: HOME, flags: 3 }];
+        let access = vec![RawAccess { location: home, flags: 3 }];
         let handle = self.create(bytes, &properties).unwrap();
         let mut mappings = Vec::new();
         for &address in [address].iter().chain(aliases) {
@@ -71,7 +82,7 @@ impl FakeDevice {
             mappings.push(Mapping::new(address, bytes, access.clone()));
         }
         let mut state = self.0.lock();
-        let memory = state.physical.get_mut(&handle).unwrap();
+        let (_, memory) = state.physical.get_mut(&handle).unwrap();
         for (index, chunk) in memory.chunks_mut(CHUNK_BYTES as usize).enumerate() {
             let value = if index % 2 == 0 { (address >> 24) as u8 + index as u8 + 1 } else { 0 };
             chunk.fill(value);
@@ -81,14 +92,14 @@ impl FakeDevice {
 
     /// Changes a byte of a chunk.
     fn write(&self, address: u64, value: u8) {
-        self.0.lock().at(address).unwrap()[0] = value;
+        self.0.lock().any_at(address).unwrap()[0] = value;
     }
 
     /// The contents of all accessible addresses.
     fn contents(&self) -> BTreeMap<u64, u64> {
         let state = self.0.lock();
         let accessible = state.maps.iter().filter(|(_, (.., accessible))| *accessible);
-        accessible.map(|(&address, (handle, ..))| (address, digest(&state.physical[handle]))).collect()
+        accessible.map(|(&address, (handle, ..))| (address, digest(&state.physical[handle].1))).collect()
     }
 }
 
@@ -98,14 +109,23 @@ fn digest(memory: &[u8]) -> u64 {
 }
 
 impl State {
+    /// The chunk at `address`, which must be memory of that device.
+    fn at(&mut self, device: i32, address: u64) -> CuResult<&mut [u8]> {
+        let (_, (handle, ..)) = self.maps.range(..=address).next_back().ok_or(BROKEN)?;
+        if self.physical.get(handle).is_none_or(|(of, _)| *of != device) {
+            return Err(BROKEN);
+        }
+        self.any_at(address)
+    }
+
     /// The chunk at `address`.
-    fn at(&mut self, address: u64) -> CuResult<&mut [u8]> {
+    fn any_at(&mut self, address: u64) -> CuResult<&mut [u8]> {
         let (base, (handle, bytes, accessible)) = self.maps.range(..=address).next_back().ok_or(BROKEN)?;
         let offset = address - base;
         if !accessible || offset + CHUNK_BYTES > *bytes {
             return Err(BROKEN);
         }
-        let memory = self.physical.get_mut(handle).ok_or(BROKEN)?;
+        let (_, memory) = self.physical.get_mut(handle).ok_or(BROKEN)?;
         Ok(&mut memory[offset as usize..(offset + CHUNK_BYTES) as usize])
     }
 
@@ -116,16 +136,19 @@ impl State {
 }
 
 impl Memory for FakeDevice {
-    fn create(&self, bytes: u64, _: &RawAllocation) -> CuResult<u64> {
+    fn create(&self, bytes: u64, properties: &RawAllocation) -> CuResult<u64> {
+        let device = properties.location.id;
         self.call(|state| {
-            let used: u64 = state.physical.values().map(|memory| memory.len() as u64).sum();
-            if state.free > 0 && used + bytes > state.free {
+            let of_it = state.physical.values().filter(|(of, _)| *of == device);
+            let used: u64 = of_it.map(|(_, memory)| memory.len() as u64).sum();
+            let room = state.room[device as usize];
+            if room > 0 && used + bytes > room {
                 return Err(CudaError::OUT_OF_MEMORY);
             }
             state.next += 1;
             let handle = state.next;
             // Whatever another program has left there.
-            state.physical.insert(handle, vec![0xee; bytes as usize]);
+            state.physical.insert(handle, (device, vec![0xee; bytes as usize]));
             state.held.push(handle);
             Ok(handle)
         })
@@ -161,13 +184,25 @@ impl Memory for FakeDevice {
     }
 }
 
-struct FakeCarrier<'a>(&'a FakeDevice, Vec<Vec<u8>>);
+/// The copies of one of the devices.
+struct FakeCarriers<'a>(&'a FakeDevice, i32);
 
-impl<'a> Carriers for &'a FakeDevice {
+struct FakeCarrier<'a>(&'a FakeDevice, i32, Vec<Vec<u8>>);
+
+impl<'a> Carriers for FakeCarriers<'a> {
     type Carrier = FakeCarrier<'a>;
 
+    fn enter(&self) -> CuResult<()> {
+        self.0.call(|_| Ok(()))
+    }
+
     fn carrier(&self) -> CuResult<FakeCarrier<'a>> {
-        self.call(|_| Ok(FakeCarrier(self, vec![vec![0; CHUNK_BYTES as usize]; BUFFERS])))
+        let Self(device, id) = *self;
+        device.call(|_| Ok(FakeCarrier(device, id, vec![vec![0; CHUNK_BYTES as usize]; BUFFERS])))
+    }
+
+    fn devices(&self) -> usize {
+        DEVICES.len()
     }
 
     fn zeros(&self) -> Digest {
@@ -177,41 +212,54 @@ impl<'a> Carriers for &'a FakeDevice {
 
 impl Carrier for FakeCarrier<'_> {
     unsafe fn fetch(&mut self, buffer: usize, address: u64) -> CuResult<()> {
-        let Self(device, buffers) = self;
+        let Self(device, id, buffers) = self;
         device.call(|state| {
-            buffers[buffer].copy_from_slice(state.at(address)?);
+            buffers[buffer].copy_from_slice(state.at(*id, address)?);
             Ok(())
         })
     }
 
     unsafe fn send(&mut self, buffer: usize, address: u64) -> CuResult<()> {
-        let Self(device, buffers) = self;
+        let Self(device, id, buffers) = self;
         device.call(|state| {
-            state.at(address)?.copy_from_slice(&buffers[buffer]);
+            state.at(*id, address)?.copy_from_slice(&buffers[buffer]);
             Ok(())
         })
     }
 
     unsafe fn clear(&mut self, _: usize, address: u64) -> CuResult<()> {
         self.0.call(|state| {
-            state.at(address)?.fill(0);
+            state.at(self.1, address)?.fill(0);
             Ok(())
         })
     }
 
     unsafe fn digests(&mut self, addresses: &[u64]) -> CuResult<Vec<Digest>> {
-        self.0.call(|state| addresses.iter().map(|&address| Ok([digest(state.at(address)?), 0])).collect())
+        let of = |state: &mut State, address: u64| Ok([digest(state.at(self.1, address)?), 0]);
+        self.0.call(|state| addresses.iter().map(|&address| of(state, address)).collect())
     }
 
     fn wait(&mut self, buffer: usize) -> CuResult<&mut [u8]> {
-        let Self(device, buffers) = self;
+        let Self(device, _, buffers) = self;
         device.call(|_| Ok(&mut buffers[buffer][..]))
     }
 }
 
-/// Two parts, one of which is mapped twice.
+/// A part on each device, one of which is mapped twice.
 fn fixture(device: &FakeDevice) -> [Part; 2] {
-    [device.part(BASE, 3, &[]), device.part(BASE + (1 << 32), 2, &[BASE + (2 << 32)])]
+    [device.part(BASE, 3, &[]), device.part_on(DEVICES[1], BASE + (1 << 32), 2, &[BASE + (2 << 32)])]
+}
+
+/// Calls `body` with the parts by their devices.
+fn with_groups<'p, T>(
+    device: &FakeDevice,
+    parts: impl Iterator<Item = &'p mut Part>,
+    body: impl FnOnce(Vec<Group<'_, 'p, FakeCarriers<'_>>>) -> T,
+) -> T {
+    let carriers = DEVICES.map(|id| FakeCarriers(device, id));
+    let mut groups = carriers.each_ref().map(|carriers| Group { carriers, parts: Vec::new() });
+    parts.for_each(|part| groups[part.device() as usize].parts.push(part));
+    body(groups.into_iter().filter(|group| !group.parts.is_empty()).collect())
 }
 
 fn suspend(device: &FakeDevice, parts: &mut [Part], budget: u64) -> Result<Store, Unmoved> {
@@ -240,16 +288,16 @@ fn suspend_more(
     in_pieces: bool,
     store: &mut Store,
 ) -> Result<u64, Unmoved> {
-    let here = parts.iter_mut().filter(|part| !part.stored).collect();
+    let here = parts.iter_mut().filter(|part| !part.stored);
     // SAFETY: nothing but this test's own tables.
-    unsafe { give_back(device, &device, here, budget, in_pieces, store) }
+    with_groups(device, here, |groups| unsafe { give_back(device, groups, budget, in_pieces, store) })
 }
 
 /// Resumes as many parts as there is room for.
 fn resume_pieces(device: &FakeDevice, parts: &mut [Part], store: &mut Store) -> Result<bool, Unmoved> {
-    let away = parts.iter_mut().filter(|part| part.stored).collect();
+    let away = parts.iter_mut().filter(|part| part.stored);
     // SAFETY: nothing but this test's own tables.
-    unsafe { bring_back_pieces(device, &device, away, store) }
+    with_groups(device, away, |groups| unsafe { bring_back_pieces(device, groups, store) })
 }
 
 /// A device whose parts have been suspended and resumed once, with the contents that were kept. Since then a chunk has changed, one
@@ -263,7 +311,7 @@ fn fixture_with_kept() -> (FakeDevice, Vec<Part>, Store) {
     let mut freed = parts.pop().unwrap();
     // SAFETY: nothing but this test's own tables.
     unsafe { freed.give_back(&device) }.unwrap();
-    device.0.lock().at(BASE).unwrap().fill(0);
+    device.0.lock().any_at(BASE).unwrap().fill(0);
     device.write(BASE + CHUNK_BYTES, 9);
     device.write(BASE + (1 << 32), 8);
     parts.push(device.part(BASE + (4 << 32), 2, &[]));
@@ -272,9 +320,8 @@ fn fixture_with_kept() -> (FakeDevice, Vec<Part>, Store) {
 }
 
 fn resume(device: &FakeDevice, parts: &mut [Part], store: &Store) -> Result<(), Unmoved> {
-    let mut all: Vec<_> = parts.iter_mut().collect();
     // SAFETY: nothing but this test's own tables.
-    unsafe { bring_back(device, &device, &mut all, store) }
+    with_groups(device, parts.iter_mut(), |mut groups| unsafe { bring_back(device, &mut groups, store) })
 }
 
 #[test]
@@ -374,12 +421,12 @@ fn a_card_without_room_keeps_the_session_suspended() {
     let mut parts = fixture(&device);
     let before = device.contents();
     let store = suspend(&device, &mut parts, u64::MAX).unwrap();
-    device.0.lock().free = 4 * CHUNK_BYTES;
-    for _ in 0..2 {
-        assert_eq!(resume(&device, &mut parts, &store).unwrap_err(), Unmoved::DeviceMemory);
+    for (full, room) in [(0, [2, 0]), (1, [3, 1]), (1, [0, 1])] {
+        DEVICES.iter().for_each(|&id| device.set_room(id, room[id as usize] * CHUNK_BYTES));
+        assert_eq!(resume(&device, &mut parts, &store).unwrap_err(), Unmoved::DeviceMemory(full));
         assert!(device.0.lock().physical.is_empty(), "what was there already is given back");
     }
-    device.0.lock().free = 5 * CHUNK_BYTES;
+    DEVICES.iter().for_each(|&id| device.set_room(id, 3 * CHUNK_BYTES));
     resume(&device, &mut parts, &store).unwrap();
     assert_eq!(device.contents(), before);
 }
@@ -460,7 +507,7 @@ fn two_sessions_change_places_in_pieces() {
     let mut comes = of(8);
     let before = device.contents();
     let mut stored = suspend(&device, &mut comes, u64::MAX).unwrap();
-    device.0.lock().free = 8 * CHUNK_BYTES;
+    device.set_room(0, 8 * CHUNK_BYTES);
     let host = 7 * CHUNK_BYTES;
     let mut left = Store::default();
     let mut rounds = 0;
@@ -477,7 +524,7 @@ fn two_sessions_change_places_in_pieces() {
     assert_eq!(stored.stored_bytes(), 0, "contents that are back are not kept");
     // What was away comes back with the other one gone.
     comes.clear();
-    device.0.lock().free = 0;
+    device.set_room(0, 0);
     let physical: Vec<u64> = device.0.lock().maps.values().map(|map| map.0).collect();
     assert!(physical.len() >= 6);
     assert_eq!(resume_pieces(&device, &mut leaves, &mut left), Ok(true));
@@ -504,8 +551,8 @@ fn every_call_may_fail_in_pieces() {
             let outcome = suspend_more(&device, &mut parts, budget, true, &mut store).map(drop);
             step(outcome, was != is_stored(&parts));
         }
-        for free in [3 * CHUNK_BYTES, 0] {
-            device.0.lock().free = free;
+        for room in [CHUNK_BYTES, 0] {
+            device.set_room(1, room);
             if parts.iter().any(|part| part.stored) {
                 let was = is_stored(&parts);
                 let outcome = resume_pieces(&device, &mut parts, &mut store).map(drop);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a session between moves.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -22,8 +23,8 @@ pub struct Suspension {
     pub kept: Mutex<Option<Store>>,
     /// The key of the session's digests.
     pub key: OnceLock<Key>,
-    /// The kernel that computes digests, once it was loaded.
-    pub kernel: Mutex<Option<Kernel>>,
+    /// The kernel that computes digests, by the device for which it was loaded.
+    pub kernels: Mutex<BTreeMap<i32, Kernel>>,
 }
 
 impl Suspension {

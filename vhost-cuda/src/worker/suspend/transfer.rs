@@ -11,7 +11,7 @@ use super::digests::Digest;
 use super::store::Room;
 use crate::worker::gpu::CuResult;
 
-/// The maximum number of threads: about as many as fill the link.
+/// The maximum number of threads for a device: about as many as fill its link.
 const MAX_THREADS: usize = 12;
 /// Buffers per thread, so that the device copies while the thread does.
 pub const BUFFERS: usize = 3;
@@ -59,8 +59,12 @@ pub trait Carrier {
 pub trait Carriers: Sync {
     /// The copies of a thread.
     type Carrier: Carrier;
-    /// Prepares the calling thread. Errors: the driver's.
+    /// Lets the calling thread use the driver for this device. Errors: the driver's.
+    fn enter(&self) -> CuResult<()>;
+    /// Prepares the calling thread for copies, as [`Self::enter`] does. Errors: the driver's.
     fn carrier(&self) -> CuResult<Self::Carrier>;
+    /// Returns the number of devices that copy at the same time: they share the processors.
+    fn devices(&self) -> usize;
     /// Returns the digest of a chunk of zeros.
     fn zeros(&self) -> Digest;
 }
@@ -149,7 +153,7 @@ fn each<C: Carriers>(
         }
     };
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
-    let threads = MAX_THREADS.min(processors).min(pieces.len());
+    let threads = (processors / carriers.devices().max(1)).clamp(1, MAX_THREADS).min(pieces.len());
     thread::scope(|scope| {
         for _ in 1..threads {
             // Without a thread the others copy its pieces.

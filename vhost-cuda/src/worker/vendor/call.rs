@@ -36,6 +36,9 @@ type Answers = SmallVec<[u8; 128]>;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`
 const NOT_CAPTURING: i32 = 0;
 
+/// The functions of NCCL that make a rank on the current device begin with this, or with a `p` before it.
+const INIT_RANK: &str = "ncclCommInitRank";
+
 /// The handles that a call uses, by kind and name.
 type Named = SmallVec<[(usize, u64); 4]>;
 
@@ -58,6 +61,9 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let address = loaded.address(function).ok_or(CudaError::NOT_FOUND)?;
     if call.facts.links_code {
         session.vendor.will_print();
+    }
+    if name.trim_start_matches('p').starts_with(INIT_RANK) {
+        session.placed.add_rank(cx.gpu(), cx.owner()?.device)?;
     }
     let block = cx.bulk_in.contents()?;
     let attempt = Attempt { cx, loaded, call, address };

@@ -85,10 +85,7 @@ fn check_end(cx: &CallContext<'_>, end: &CopyEnd, node: &MemcpyNode, writes: boo
         Some((end.address.0.checked_add(start)?, stop.checked_sub(start)?))
     };
     let (address, bytes) = span().ok_or(CudaError::INVALID_VALUE)?;
-    match writes {
-        true => cx.session.check_written(address, bytes),
-        false => cx.session.check(address, bytes),
-    }
+    cx.check_copied(address, bytes, writes)
 }
 
 /// Checks a copy. Returns it with the driver's handles of arrays.
@@ -113,7 +110,7 @@ fn check_memset(cx: &CallContext<'_>, node: &MemsetNode) -> CuResult<()> {
     }
     let row = node.width.checked_mul(u64::from(node.element_bytes));
     let length = || (node.height - 1).checked_mul(node.pitch)?.checked_add(row?);
-    cx.session.check_written(node.dst.0, length().ok_or(CudaError::INVALID_VALUE)?)
+    cx.check_copied(node.dst.0, length().ok_or(CudaError::INVALID_VALUE)?, true)
 }
 
 /// Parses the parameters of `kind`, except those of copies with callbacks.

@@ -9,8 +9,11 @@
 //! Each allocation also has a *shadow*: one byte of the driver's own `cuMemAlloc`, which is freed first. So its errors, its rules
 //! for streams that capture, and its wait for the device's work are the driver's. Where placing fails, for whatever reason, the
 //! driver allocates the memory itself; then it cannot move.
+//!
+//! Where the session sees several devices, each region is accessible to its own device, and to those that [`peers`] names.
 
 pub mod opened;
+mod peers;
 mod slab;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -18,8 +21,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 
 use self::opened::Opened;
+use self::peers::Peers;
 use self::slab::Slab;
 use super::quota::{self, BLOCK};
+use crate::metrics::statistics;
+#[cfg(doc)]
+use crate::sessions::link::MoveTerms;
 use crate::worker::gpu::{
     ACCESS_READ_WRITE, ALLOCATION_PINNED, CUcontext, CUevent, CUstream, CuResult, CudaError, Driver,
     EVENT_DISABLE_TIMING, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawAccess, RawAllocation, RawLocation,
@@ -44,6 +51,8 @@ pub struct Region {
     /// The memory.
     pub part: Part,
     context: u64,
+    /// Devices that keep access to it because of a copy ([`Placed::lend`]).
+    lent: Vec<i32>,
     /// For a region of small allocations.
     slab: Option<Slab>,
     /// True if other processes may have it mapped: then it stays in the device's memory.
@@ -73,6 +82,8 @@ pub struct State {
     slabs: BTreeSet<(u64, u64, u64)>,
     allocations: HashMap<u64, Allocation>,
     later: Vec<Later>,
+    /// Access of contexts to memory of others.
+    peers: Peers,
     /// Contexts that have an anchor: a byte of the driver's own memory that lives as long as they do. Without it the driver
     /// would make and drop a block for each shadow of an otherwise empty context, which takes 30 us.
     anchored: HashSet<u64>,
@@ -84,6 +95,10 @@ pub struct Placed {
     /// The maximum number of regions: 0 if memory is not placed.
     limit: usize,
     emulated: bool,
+    /// The driver's numbers of the session's devices.
+    devices: Vec<i32>,
+    /// Held while access of contexts to memory of others changes, in the driver and here.
+    changes: Mutex<()>,
     /// True if the network cards of the host can reach placed memory, as they can the driver's own.
     is_open_to_peers: bool,
     state: Mutex<State>,
@@ -92,18 +107,40 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// Places memory of the only device, if it supports that. With several devices, access of one to another's memory would
-    /// have to follow `cuCtxEnablePeerAccess`.
+    /// Places memory if all of the session's devices support that, and can access each other's: a copy between two that cannot would
+    /// need the driver's own memory.
     pub fn new(gpu: &Driver, devices: u32, emulated: bool) -> Self {
-        let supports = |number| matches!(gpu.cuDeviceGetAttribute(number, 0), Ok((value,)) if value > 0);
+        let all: Vec<i32> = (0..devices as i32)
+            .filter_map(|ordinal| gpu.cuDeviceGet(ordinal).ok())
+            .map(|(device,)| device)
+            .collect();
+        let supports =
+            |number, device| matches!(gpu.cuDeviceGetAttribute(number, device), Ok((value,)) if value > 0);
+        let supported_by_all = |number| all.iter().all(|&device| supports(number, device));
+        let reaches = |&from: &i32| {
+            let peers = all.iter().filter(|&&to| to != from);
+            peers
+                .map(|&to| gpu.cuDeviceCanAccessPeer(from, to))
+                .all(|can| matches!(can, Ok((can,)) if can != 0))
+        };
         let limit = if emulated { MAX_REGIONS_EMULATED } else { MAX_REGIONS };
-        let is_possible = devices == 1 && NEEDED.into_iter().all(supports);
+        let is_possible = all.len() == devices as usize
+            && NEEDED.into_iter().all(supported_by_all)
+            && all.iter().all(reaches);
+        let is_open_to_peers = is_possible && supported_by_all(GPU_DIRECT_RDMA);
         Self {
             limit: if is_possible { limit } else { 0 },
             emulated,
-            is_open_to_peers: is_possible && supports(GPU_DIRECT_RDMA),
+            devices: all,
+            is_open_to_peers,
             ..Self::default()
         }
+    }
+
+    /// Returns the bit of a device of the driver's in [`MoveTerms::devices`]; 0 for an unknown one.
+    pub fn device_bit(&self, device: i32) -> u64 {
+        let number = self.devices.iter().position(|known| *known == device);
+        number.and_then(|number| 1_u64.checked_shl(number.try_into().ok()?)).unwrap_or(0)
     }
 
     /// Takes the driver's first block for shadows, as a part of the context: a program that compares `cuMemGetInfo` before and after an
@@ -162,14 +199,23 @@ impl Placed {
         if state.regions.len() >= self.limit {
             return Err(CudaError::OUT_OF_MEMORY);
         }
+        let readers = state.peers.readers(home);
         drop(state);
         let bytes_of_region = if is_small { BLOCK } else { alone };
         let properties =
             RawAllocation { gpu_direct_rdma: self.is_open_to_peers.into(), ..properties(home.device) };
-        let part = make(gpu, bytes_of_region, properties)?;
+        let part = make(gpu, bytes_of_region, properties, &readers)?;
+        statistics::add_movable_devices(self.device_bit(home.device));
         let (base, slab) = (part.address(), is_small.then(|| Slab::new(BLOCK)));
+        let mut region = Region { part, context, lent: Vec::new(), slab, exported: false };
         let mut state = self.lock();
-        state.regions.insert(base, Region { part, context, slab, exported: false });
+        // It may have changed meanwhile.
+        if let Err(error) = state.peers.apply(gpu, home, &mut region) {
+            drop(state);
+            end(gpu, region);
+            return Err(error);
+        }
+        state.regions.insert(base, region);
         if !is_small {
             return Ok(enter(&mut state, base, base));
         }
@@ -260,6 +306,7 @@ impl Placed {
         let State { allocations, later, .. } = &mut *state;
         // The events have ended with the context, too.
         later.retain(|later| allocations.contains_key(&later.address));
+        state.forget_peers(gpu, context);
         drop(state);
         ended.into_iter().for_each(|(_, region)| end(gpu, region));
         self.opened.forget_context(gpu, context);
@@ -312,25 +359,26 @@ fn properties(device: i32) -> RawAllocation {
     }
 }
 
-/// Returns the access of the memory's own device.
-fn own_access(device: i32) -> Vec<RawAccess> {
-    vec![RawAccess { location: RawLocation { kind: LOCATION_DEVICE, id: device }, flags: ACCESS_READ_WRITE }]
+/// Returns the access of these devices.
+fn access_of(devices: &[i32]) -> Vec<RawAccess> {
+    let location = |&id: &i32| RawLocation { kind: LOCATION_DEVICE, id };
+    devices.iter().map(|id| RawAccess { location: location(id), flags: ACCESS_READ_WRITE }).collect()
 }
 
-/// Makes physical memory at reserved addresses.
-fn make(gpu: &Driver, bytes: u64, properties: RawAllocation) -> CuResult<Part> {
+/// Makes physical memory at reserved addresses, to which these devices have access.
+fn make(gpu: &Driver, bytes: u64, properties: RawAllocation, readers: &[i32]) -> CuResult<Part> {
     let handle = gpu.create(bytes, &properties)?;
-    map_at_reserved(gpu, bytes, handle, properties.location.id)
+    map_at_reserved(gpu, bytes, handle, readers)
         .map(|mapping| Part::new(Some(handle), bytes, properties, vec![mapping]))
         .inspect_err(|_| {
             let _ = gpu.cuMemRelease(handle);
         })
 }
 
-/// Maps physical memory at newly reserved addresses. Nothing is reserved after an error.
-pub fn map_at_reserved(gpu: &Driver, bytes: u64, handle: u64, device: i32) -> CuResult<Mapping> {
+/// Maps physical memory at newly reserved addresses, with access of these devices. Nothing is reserved after an error.
+pub fn map_at_reserved(gpu: &Driver, bytes: u64, handle: u64, devices: &[i32]) -> CuResult<Mapping> {
     let (address,) = gpu.cuMemAddressReserve(bytes as usize, BLOCK as usize, 0, 0)?;
-    let mapping = Mapping::new(address, bytes, own_access(device));
+    let mapping = Mapping::new(address, bytes, access_of(devices));
     // SAFETY: the addresses were reserved above, and nobody else has them.
     let mapped = unsafe {
         gpu.map(address, bytes, handle).and_then(|()| {
@@ -430,12 +478,6 @@ mod tests {
         let emulated = Placed::new(&gpu, 1, true);
         emulated.allocate(&gpu, 1, HOME).unwrap();
         assert!(emulated.lock().anchored.is_empty());
-    }
-
-    #[test]
-    fn several_devices_place_nothing() {
-        let gpu = Driver::null();
-        assert_eq!(Placed::new(&gpu, 2, false).limit, 0);
     }
 
     /// Each call of the driver fails in turn. Memory is then the driver's own, or none, and nothing stays in the tables.

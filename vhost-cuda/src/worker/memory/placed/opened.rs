@@ -101,7 +101,7 @@ impl Opened {
         let (handle,) = unsafe { gpu.cuMemImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32) }?;
         // As for `cuMemAlloc`: closing waits for the device's work.
         let shadow = gpu.cuMemAlloc_v2(1).map(|(shadow,)| shadow);
-        let mapping = shadow.and_then(|_| map_at_reserved(gpu, place.bytes, handle, home.device));
+        let mapping = shadow.and_then(|_| map_at_reserved(gpu, place.bytes, handle, &[home.device]));
         // The mapping keeps the memory.
         let _ = gpu.cuMemRelease(handle);
         let mapping = mapping.inspect_err(|_| {

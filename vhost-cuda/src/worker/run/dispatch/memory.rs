@@ -161,20 +161,7 @@ pub fn cuMemcpyDtoD_v2(
     finish(args)?;
     // Before the call locks anything.
     let work = begin(cx, Place::Stream(StreamId(STREAM_LEGACY as u64)));
-    let outcome: CuResult<()> = {
-        'empty: {
-            let dst = Region { start: dst, bytes: Some(bytes), written: true };
-            let src = Region { start: src, bytes: Some(bytes), written: false };
-            let dst = Resolve::resolve(dst, cx)?;
-            let src = Resolve::resolve(src, cx)?;
-            let bytes = Resolve::resolve(bytes, cx)?;
-            let Some(dst) = dst.checked(cx)? else { break 'empty Ok(()) };
-            let Some(src) = src.checked(cx)? else { break 'empty Ok(()) };
-            // SAFETY: the row's `where` clause states the bytes that the driver uses at each address; they are the
-            // session's. The other arguments are good by themselves.
-            unsafe { cx.session.gpu.cuMemcpyDtoD_v2(dst, src, bytes) }
-        }
-    };
+    let outcome: CuResult<()> = { handlers::cuMemcpyDtoD_v2(cx, dst, src, bytes) };
     started(work, cx);
     outcome
 }
@@ -215,19 +202,7 @@ pub fn cuMemcpyAsync(
     let bytes = take::<u64>(&mut args)?;
     let stream = take::<StreamId>(&mut args)?;
     finish(args)?;
-    'empty: {
-        let dst = Region { start: dst, bytes: Some(bytes), written: true };
-        let src = Region { start: src, bytes: Some(bytes), written: false };
-        let dst = Resolve::resolve(dst, cx)?;
-        let src = Resolve::resolve(src, cx)?;
-        let bytes = Resolve::resolve(bytes, cx)?;
-        let stream = Resolve::resolve(stream, cx)?;
-        let Some(dst) = dst.checked(cx)? else { break 'empty Ok(()) };
-        let Some(src) = src.checked(cx)? else { break 'empty Ok(()) };
-        // SAFETY: the row's `where` clause states the bytes that the driver uses at each address; they are the
-        // session's. The other arguments are good by themselves.
-        unsafe { cx.session.gpu.cuMemcpyAsync(dst, src, bytes, stream) }
-    }
+    handlers::cuMemcpyAsync(cx, dst, src, bytes, stream)
 }
 
 /// Copies as `cuMemcpyAsync`. If one end is registered host memory, it returns once the copy is complete.
@@ -321,22 +296,7 @@ pub fn cuMemcpyPeer(
     finish(args)?;
     // Before the call locks anything.
     let work = begin(cx, Place::Stream(StreamId(STREAM_LEGACY as u64)));
-    let outcome: CuResult<()> = {
-        'empty: {
-            let dst = Region { start: dst, bytes: Some(bytes), written: true };
-            let src = Region { start: src, bytes: Some(bytes), written: false };
-            let dst = Resolve::resolve(dst, cx)?;
-            let dst_context = Resolve::resolve(dst_context, cx)?;
-            let src = Resolve::resolve(src, cx)?;
-            let src_context = Resolve::resolve(src_context, cx)?;
-            let bytes = Resolve::resolve(bytes, cx)?;
-            let Some(dst) = dst.checked(cx)? else { break 'empty Ok(()) };
-            let Some(src) = src.checked(cx)? else { break 'empty Ok(()) };
-            // SAFETY: the row's `where` clause states the bytes that the driver uses at each address; they are the
-            // session's. The other arguments are good by themselves.
-            unsafe { cx.session.gpu.cuMemcpyPeer(dst, dst_context, src, src_context, bytes) }
-        }
-    };
+    let outcome: CuResult<()> = { handlers::cuMemcpyPeer(cx, dst, dst_context, src, src_context, bytes) };
     started(work, cx);
     outcome
 }

@@ -15,8 +15,7 @@ pub fn cuCtxEnablePeerAccess(
     let peer = take::<ContextId>(&mut args)?;
     let flags = take::<u32>(&mut args)?;
     finish(args)?;
-    cx.session.gpu.cuCtxEnablePeerAccess(Resolve::resolve(peer, cx)?, Resolve::resolve(flags, cx)?)?;
-    Ok(())
+    handlers::cuCtxEnablePeerAccess(cx, peer, flags)
 }
 
 /// Ends that access.
@@ -27,6 +26,5 @@ pub fn cuCtxDisablePeerAccess(
 ) -> CuResult<()> {
     let peer = take::<ContextId>(&mut args)?;
     finish(args)?;
-    cx.session.gpu.cuCtxDisablePeerAccess(Resolve::resolve(peer, cx)?)?;
-    Ok(())
+    handlers::cuCtxDisablePeerAccess(cx, peer)
 }
