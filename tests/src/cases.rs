@@ -380,6 +380,7 @@ pub const CASES: &[Case] = &[
     ranks("nccl_three_processes", &["processes", "3"]),
     ranks("nccl_lost_process", &["lost"]),
     with_library("activities", &["libcupti.so.13", "libcupti.so.12"]),
+    with_library("callbacks", &["libcupti.so.13", "libcupti.so.12"]),
     Case { stdin: "1 2 40000 -5", exit: 7, stderr_has: &["4 values"], ..Case::new("stdin_exit") },
 ];
 

@@ -41,7 +41,11 @@ macro_rules! entry {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "CUDA's names and arguments")]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::driver::result::CUresult {
-            $crate::driver::trace::told(stringify!($name), || $body)
+            $crate::driver::trace::told(
+                stringify!($name),
+                || ::cuda_abi::trace_arguments!($($arg),*),
+                || $body,
+            )
         }
     };
 }

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cuda_abi::{
-    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMSET, API_DRIVER, TRACE_VERSION, TraceHooks,
-    TraceProvider, TraceSink, TraceWork,
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMSET, API_DRIVER, TRACE_VERSION, TraceArguments,
+    TraceHooks, TraceProvider, TraceSink, TraceWork,
 };
 
 use super::result::{CUresult, CuResult};
@@ -28,6 +28,10 @@ pub(super) const PINNED: u8 = 2;
 pub(super) const DEVICE: u8 = 3;
 /// `CUPTI_ACTIVITY_MEMORY_KIND_ARRAY`
 pub(super) const ARRAY: u8 = 4;
+
+/// The upper half of the number of a node, in which NVIDIA's CUPTI has its graph. The project's own libcupti, which knows the graph,
+/// replaces it.
+const GRAPH: u64 = 1 << 32;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -83,12 +87,14 @@ fn hooks() -> Option<&'static TraceHooks> {
 }
 
 /// Runs a call of the API, and reports it.
-pub(super) fn told(name: &'static str, call: impl FnOnce() -> CUresult) -> CUresult {
+pub(super) fn told(
+    name: &'static str,
+    arguments: impl FnOnce() -> TraceArguments,
+    call: impl FnOnce() -> CUresult,
+) -> CUresult {
     let Some(hooks) = hooks() else { return call() };
-    (hooks.enter)(API_DRIVER, name.as_ptr(), name.len());
-    let result = call();
-    (hooks.exit)(API_DRIVER, result.0.cast_signed());
-    result
+    let number = || call().0.cast_signed();
+    CUresult(hooks.told(API_DRIVER, name, &arguments(), number).cast_unsigned())
 }
 
 /// Reports that a context begins to end.
@@ -160,10 +166,9 @@ pub(super) fn at<T>(place: Option<Place>, job: impl FnOnce() -> T) -> T {
     job()
 }
 
-/// Runs a node of a graph.
-pub(super) fn node<T>(run: impl FnOnce() -> T) -> T {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NODE.set(NEXT.fetch_add(1, Ordering::Relaxed));
+/// Runs the node of a graph at this position.
+pub(super) fn node<T>(position: usize, run: impl FnOnce() -> T) -> T {
+    NODE.set(GRAPH | position as u64);
     let value = run();
     NODE.set(0);
     value

@@ -31,10 +31,10 @@ pub fn redirect(object: &Object) {
         Ok(Some(runtime)) => runtime,
         Ok(None) => return,
         Err(Nearest { release, functions }) => {
-            return report::problem(format_args!(
+            // Many programs load such an object and never use its runtime. Once they do, libcuda reports a problem.
+            return report::debug(format_args!(
                 "{} contains NVIDIA's static CUDA runtime without symbols, of a release that is not known here, so it stays \
-                 in place and does not work: {functions} of {} functions are those of CUDA {}. Please report this line with \
-                 the name and version of the package. Another version of the package may work.",
+                 in place and does not work: {functions} of {} functions are those of CUDA {}",
                 name.display(),
                 release.functions.len(),
                 release.versions.join(", "),

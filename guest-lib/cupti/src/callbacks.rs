@@ -1,38 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The callback API. A subscriber is notified of calls of the driver and the runtime API, without their parameters, and
-//! of contexts that begin or end.
+//! The callback API. A subscriber is notified of calls of the driver and the runtime API, and of objects and waits
+//! ([`resources`]).
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_void};
-use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::null;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::API_DRIVER;
 
 use crate::calls::{Call, quietly};
 use crate::cbids::{self, COUNT};
-use crate::driver;
+use crate::resources::{self, CONTEXT_CREATED, CONTEXT_DESTROY_STARTING};
 use crate::result::{
     CUptiResult, INVALID_OPERATION, INVALID_PARAMETER, MULTIPLE_SUBSCRIBERS, NOT_SUPPORTED, Result, enter,
     set,
 };
+use crate::{driver, ids, objects};
 
 /// `CUPTI_CB_DOMAIN_DRIVER_API`
 const DRIVER_API: u32 = 1;
 /// `CUPTI_CB_DOMAIN_RUNTIME_API`
 const RUNTIME_API: u32 = 2;
 /// `CUPTI_CB_DOMAIN_RESOURCE`
-const RESOURCE: u32 = 3;
+pub const RESOURCE: u32 = 3;
+/// `CUPTI_CB_DOMAIN_SYNCHRONIZE`
+pub const SYNCHRONIZE: u32 = 4;
+/// `CUPTI_CB_DOMAIN_NVTX`
+const NVTX: u32 = 5;
+/// `CUPTI_CB_DOMAIN_STATE`
+const STATE: u32 = 6;
 /// Supported domains.
-const DOMAINS: [u32; 3] = [DRIVER_API, RUNTIME_API, RESOURCE];
-/// `CUPTI_CBID_RESOURCE_CONTEXT_CREATED`
-const CONTEXT_CREATED: u32 = 1;
-/// `CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING`
-const CONTEXT_DESTROY_STARTING: u32 = 2;
+static DOMAINS: [u32; 4] = [DRIVER_API, RUNTIME_API, RESOURCE, SYNCHRONIZE];
 /// Exceeds the numbers of functions and resources.
 const LIMIT: u32 = COUNT as u32;
+/// Exceeds the numbers of events of [`RESOURCE`] and [`SYNCHRONIZE`].
+const LIMITS: [u32; 2] = [22, 3];
 
 /// `CUpti_CallbackFunc`
 type Callback = unsafe extern "C" fn(*mut c_void, u32, u32, *const c_void);
@@ -54,14 +59,6 @@ struct CallbackData {
 }
 const _: () = assert!(size_of::<CallbackData>() == 72);
 
-/// `CUpti_ResourceData`
-#[repr(C)]
-struct ResourceData {
-    context: *mut c_void,
-    stream: *mut c_void,
-    descriptor: *mut c_void,
-}
-
 /// The program's function, and the contexts that were already reported to it.
 struct Subscriber {
     callback: Callback,
@@ -72,10 +69,14 @@ struct Subscriber {
 /// The address of this static is the subscriber's handle.
 static SUBSCRIBER: Mutex<Option<Subscriber>> = Mutex::new(None);
 /// Bits of enabled callbacks, by domain.
-static ENABLED: [[AtomicU64; COUNT / 64]; 3] = [const { [const { AtomicU64::new(0) }; COUNT / 64] }; 3];
+static ENABLED: [[AtomicU64; COUNT / 64]; DOMAINS.len()] =
+    [const { [const { AtomicU64::new(0) }; COUNT / 64] }; DOMAINS.len()];
+/// A bit for each domain of which a callback is enabled.
+static ACTIVE: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    static DATA: Cell<u64> = const { Cell::new(0) };
+    /// The subscriber's number for a call, by domain: a call of the driver lies in one of the runtime.
+    static DATA: [Cell<u64>; 2] = const { [const { Cell::new(0) }; 2] };
 }
 
 fn subscriber() -> MutexGuard<'static, Option<Subscriber>> {
@@ -95,7 +96,8 @@ fn place(domain: u32, cbid: u32) -> (&'static AtomicU64, u64) {
     (&ENABLED[(domain - 1) as usize][cbid as usize / 64], 1 << (cbid % 64))
 }
 
-fn is_enabled(domain: u32, cbid: u32) -> bool {
+/// Returns whether a callback is enabled.
+pub fn is_enabled(domain: u32, cbid: u32) -> bool {
     if cbid >= LIMIT {
         return false;
     }
@@ -105,7 +107,12 @@ fn is_enabled(domain: u32, cbid: u32) -> bool {
 
 /// Returns whether any callback is enabled.
 pub fn any() -> bool {
-    ENABLED.iter().flatten().any(|word| word.load(Ordering::Relaxed) != 0)
+    ACTIVE.load(Ordering::Relaxed) != 0
+}
+
+/// Returns whether any callback of a domain is enabled.
+pub fn any_of(domain: u32) -> bool {
+    ACTIVE.load(Ordering::Relaxed) & 1 << domain != 0
 }
 
 /// Reports the beginning or, with a result, the end of a call.
@@ -115,65 +122,103 @@ pub fn tell(call: &Call, result: Option<i32>) {
         tell_call(domain, call, result);
     }
     if result.is_some() && is_enabled(RESOURCE, CONTEXT_CREATED) {
-        tell_context();
+        quietly(|| tell_new_context(driver::current_context()));
     }
 }
 
 fn tell_call(domain: u32, call: &Call, result: Option<i32>) {
-    let Some((callback, data)) = subscriber().as_ref().map(|found| (found.callback, found.data)) else {
-        return;
-    };
-    if result.is_none() {
-        DATA.set(0);
-    }
     quietly(|| {
+        let context = driver::current_context();
+        let data = DATA.with(|data| data[(domain - 1) as usize].as_ptr());
+        if result.is_none() {
+            // SAFETY: this thread's cell.
+            unsafe { data.write(0) };
+        }
         let about = CallbackData {
             site: u32::from(result.is_some()),
             function_name: call.name.as_ptr(),
-            function_params: null(),
+            function_params: call.arguments,
             function_return_value: result.as_ref().map_or(null(), |result| result),
-            symbol_name: null(),
-            context: driver::current_context(),
-            context_uid: 0,
-            correlation_data: DATA.with(Cell::as_ptr),
+            symbol_name: kernel_of(call),
+            context,
+            context_uid: ids::of_context(context),
+            correlation_data: data,
             correlation: call.correlation,
         };
-        // SAFETY: the program subscribed with this function and its data; `about` is what it expects for the domain.
-        unsafe { callback(data as *mut c_void, domain, call.cbid, (&raw const about).cast()) };
+        self::call(domain, call.cbid, &raw const about);
     });
 }
 
-fn tell_context() {
-    quietly(|| {
-        let context = driver::current_context();
-        let told = {
-            let mut subscriber = subscriber();
-            let Some(found) = subscriber.as_mut().filter(|_| !context.is_null()) else { return };
-            found.contexts.insert(context as usize).then_some((found.callback, found.data))
-        };
-        tell_resource(told, CONTEXT_CREATED, context);
-    });
+/// Returns the name of the kernel that a call launches; NULL if it launches none.
+fn kernel_of(call: &Call) -> *const c_char {
+    let name = call.name.to_bytes();
+    if call.arguments.is_null() || !name.windows(6).any(|part| part == b"Launch") {
+        return null();
+    }
+    let name = name.strip_suffix(b"_ptsz").unwrap_or(name);
+    // SAFETY: the arguments of these functions are words, and the call still runs.
+    let word = |index| unsafe { call.arguments.cast::<u64>().add(index).read() };
+    match name {
+        b"cuLaunchKernel" | b"cuLaunchCooperativeKernel" => objects::name_of(word(0)),
+        b"cuLaunchKernelEx" => objects::name_of(word(1)),
+        b"cudaLaunchKernel" | b"cudaLaunchCooperativeKernel" => {
+            driver::runtime_name_of(word(0) as *const c_void)
+        }
+        b"cudaLaunchKernelExC" => driver::runtime_name_of(word(1) as *const c_void),
+        _ => null(),
+    }
+}
+
+/// Reports a context that the subscriber does not know yet.
+pub fn tell_new_context(context: *mut c_void) {
+    let is_new = |found: &mut Subscriber| found.contexts.insert(context as usize);
+    if is_enabled(RESOURCE, CONTEXT_CREATED)
+        && !context.is_null()
+        && subscriber().as_mut().is_some_and(is_new)
+    {
+        resources::tell_context(CONTEXT_CREATED, context);
+    }
 }
 
 /// Reports that the destruction of a context begins.
 pub fn tell_context_end(context: *mut c_void) {
     quietly(|| {
-        let told = subscriber().as_mut().map(|found| {
+        if let Some(found) = subscriber().as_mut() {
             found.contexts.remove(&(context as usize));
-            (found.callback, found.data)
-        });
-        if is_enabled(RESOURCE, CONTEXT_DESTROY_STARTING) {
-            tell_resource(told, CONTEXT_DESTROY_STARTING, context);
         }
+        if is_enabled(RESOURCE, CONTEXT_DESTROY_STARTING) {
+            resources::tell_context(CONTEXT_DESTROY_STARTING, context);
+        }
+        ids::forget_context(context);
     });
 }
 
-/// Calls the program's function with its data, without the lock on the subscriber.
-fn tell_resource(told: Option<(Callback, usize)>, cbid: u32, context: *mut c_void) {
-    let Some((callback, data)) = told else { return };
-    let about = ResourceData { context, stream: null_mut(), descriptor: null_mut() };
+/// Calls the program's function with its data, without the lock on the subscriber. `about` is the structure that CUPTI defines for the
+/// domain, or NULL for events without one.
+pub fn call<T>(domain: u32, cbid: u32, about: *const T) {
+    let Some((callback, data)) = subscriber().as_ref().map(|found| (found.callback, found.data)) else {
+        return;
+    };
     // SAFETY: the program subscribed with this function and its data; `about` is what it expects for the domain.
-    unsafe { callback(data as *mut c_void, RESOURCE, cbid, (&raw const about).cast()) };
+    unsafe { callback(data as *mut c_void, domain, cbid, about.cast()) };
+}
+
+/// Refuses domains of CUPTI that this library does not serve, and others.
+fn check_domain(domain: u32) -> Result {
+    match domain {
+        _ if DOMAINS.contains(&domain) => Ok(()),
+        NVTX | STATE => Err(NOT_SUPPORTED),
+        _ => Err(INVALID_PARAMETER),
+    }
+}
+
+/// Exceeds the numbers of a domain's callbacks.
+fn limit(domain: u32) -> u32 {
+    match domain {
+        RESOURCE => LIMITS[0],
+        SYNCHRONIZE => LIMITS[1],
+        _ => LIMIT,
+    }
 }
 
 fn enable(domain: u32, cbids: std::ops::Range<u32>, enabled: bool) -> Result {
@@ -185,6 +230,10 @@ fn enable(domain: u32, cbids: std::ops::Range<u32>, enabled: bool) -> Result {
             word.fetch_and(!bit, Ordering::Relaxed);
         }
     }
+    match ENABLED[(domain - 1) as usize].iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+        true => ACTIVE.fetch_or(1 << domain, Ordering::Relaxed),
+        false => ACTIVE.fetch_and(!(1 << domain), Ordering::Relaxed),
+    };
     driver::update()
 }
 
@@ -194,6 +243,7 @@ pub fn clear() {
     for word in ENABLED.iter().flatten() {
         word.store(0, Ordering::Relaxed);
     }
+    ACTIVE.store(0, Ordering::Relaxed);
 }
 
 /// Sets the program's function, which is called for callbacks that are enabled later.
@@ -240,11 +290,8 @@ pub extern "C" fn cuptiEnableCallback(
 ) -> CUptiResult {
     enter(|| {
         check(subscriber)?;
-        let served = [CONTEXT_CREATED, CONTEXT_DESTROY_STARTING];
-        if !DOMAINS.contains(&domain) || domain == RESOURCE && !served.contains(&cbid) {
-            return Err(NOT_SUPPORTED);
-        }
-        if cbid == 0 || cbid >= LIMIT {
+        check_domain(domain)?;
+        if cbid == 0 || cbid >= limit(domain) {
             return Err(INVALID_PARAMETER);
         }
         self::enable(domain, cbid..cbid + 1, enable != 0)
@@ -256,10 +303,22 @@ pub extern "C" fn cuptiEnableCallback(
 pub extern "C" fn cuptiEnableDomain(enable: u32, subscriber: *const c_void, domain: u32) -> CUptiResult {
     enter(|| {
         check(subscriber)?;
-        if !DOMAINS.contains(&domain) {
-            return Err(NOT_SUPPORTED);
-        }
-        self::enable(domain, 1..LIMIT, enable != 0)
+        check_domain(domain)?;
+        self::enable(domain, 1..limit(domain), enable != 0)
+    })
+}
+
+/// Stores the domains whose callbacks can be enabled.
+///
+/// # Safety
+///
+/// `count` and `table` are NULL or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuptiSupportedDomains(count: *mut usize, table: *mut *const u32) -> CUptiResult {
+    // SAFETY: this function's contract.
+    enter(|| unsafe {
+        set(count, DOMAINS.len())?;
+        set(table, DOMAINS.as_ptr())
     })
 }
 
@@ -268,7 +327,7 @@ pub extern "C" fn cuptiEnableDomain(enable: u32, subscriber: *const c_void, doma
 pub extern "C" fn cuptiEnableAllDomains(enable: u32, subscriber: *const c_void) -> CUptiResult {
     enter(|| {
         check(subscriber)?;
-        DOMAINS.iter().try_for_each(|domain| self::enable(*domain, 1..LIMIT, enable != 0))
+        DOMAINS.iter().try_for_each(|domain| self::enable(*domain, 1..limit(*domain), enable != 0))
     })
 }
 

@@ -6,10 +6,13 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::slice;
 
-use cuda_abi::{ACTIVITY_DRIVER, ACTIVITY_RUNTIME, API_DRIVER, API_LIBRARY, CUpti_ActivityAPI, TraceHooks};
+use cuda_abi::{
+    ACTIVITY_DRIVER, ACTIVITY_RUNTIME, API_DRIVER, API_LIBRARY, API_RUNTIME, CUpti_ActivityAPI, TraceCall,
+    TraceHooks,
+};
 
 use crate::external::tops;
-use crate::{buffers, callbacks, cbids, clock, kinds, library, numbers, pageable, queue};
+use crate::{buffers, callbacks, cbids, clock, ids, kinds, library, numbers, pageable, queue, resources};
 
 /// The function of the guest's libcuda through which NVIDIA's libraries call the worker.
 const LIBRARY_CALL: &[u8] = b"virtio_cuda_vendor_call";
@@ -24,6 +27,8 @@ pub struct Call {
     pub cbid: u32,
     pub name: &'static CStr,
     pub correlation: u32,
+    /// The arguments ([`TraceCall::arguments`]).
+    pub arguments: *const c_void,
     start: u64,
 }
 
@@ -67,15 +72,57 @@ pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     Some(body())
 }
 
-extern "C" fn enter(api: u32, name: *const u8, bytes: usize) {
+/// Returns the name of a call.
+fn name_of(call: &TraceCall) -> &'static [u8] {
+    // SAFETY: the contract of `TraceCall::name`: a constant of that length in libcuda or libcudart, which nobody writes.
+    unsafe { slice::from_raw_parts(call.name, call.bytes) }
+}
+
+/// Reports the beginning or, with a result, the end of a call of the driver that the runtime makes for the program's call. It has
+/// that one's number, as in NVIDIA's library.
+fn tell_nested(call: &TraceCall, result: Option<i32>) {
+    let Some(outer) = CALL.get().filter(|outer| outer.api == API_RUNTIME && call.api == API_DRIVER) else {
+        return;
+    };
+    if let Some((cbid, name)) = cbids::find(API_DRIVER, name_of(call)) {
+        callbacks::tell(&Call { api: API_DRIVER, cbid, name, arguments: call.arguments, ..outer }, result);
+    }
+}
+
+extern "C" fn enter(call: &TraceCall) {
     let depth = DEPTH.get();
     DEPTH.set(depth.saturating_add(1));
-    if depth > 0 || QUIET.get() {
+    if QUIET.get() {
         return;
     }
-    // SAFETY: the contract of `TraceHooks::enter`: a constant of that length in libcuda or libcudart, which nobody writes.
-    let name = unsafe { slice::from_raw_parts(name, bytes) };
-    let api = if name == LIBRARY_CALL { API_LIBRARY } else { api };
+    let name = name_of(call);
+    if depth == 0 {
+        begin(call, name);
+    } else if callbacks::any() {
+        tell_nested(call, None);
+    }
+    if call.api == API_DRIVER {
+        note_launch(call, name);
+        resources::tell(name, call.arguments, false);
+    }
+}
+
+/// Notes which executable graph a call launches.
+fn note_launch(call: &TraceCall, name: &[u8]) {
+    if kinds::any_work()
+        && matches!(name, b"cuGraphLaunch" | b"cuGraphLaunch_ptsz")
+        && !call.arguments.is_null()
+    {
+        // SAFETY: the first argument of this function is the graph.
+        let exec = unsafe { call.arguments.cast::<u64>().read() };
+        ids::note_launch(correlation(), exec);
+    }
+}
+
+/// Begins the outermost call of this thread.
+fn begin(call: &TraceCall, name: &'static [u8]) {
+    let arguments = call.arguments;
+    let api = if name == LIBRARY_CALL { API_LIBRARY } else { call.api };
     // Compiled programs of CUDA 13 call `__cudaLaunchKernel`, which is `cudaLaunchKernel`.
     let name = name.strip_prefix(b"__").unwrap_or(name);
     let (cbid, name) = match cbids::find(api, name) {
@@ -83,7 +130,7 @@ extern "C" fn enter(api: u32, name: *const u8, bytes: usize) {
         None if api == API_LIBRARY => (cbids::LAUNCH_KERNEL, c"cudaLaunchKernel"),
         None => return,
     };
-    let call = Call { api, cbid, name, correlation: numbers::next(), start: clock::now() };
+    let call = Call { api, cbid, name, correlation: numbers::next(), arguments, start: clock::now() };
     CALL.set(Some(call));
     if api == API_LIBRARY && kinds::any_work() {
         library::begin(call.record(call.start, 0), tops());
@@ -91,10 +138,19 @@ extern "C" fn enter(api: u32, name: *const u8, bytes: usize) {
     callbacks::tell(&call, None);
 }
 
-extern "C" fn exit(_api: u32, result: i32) {
+extern "C" fn exit(call: &TraceCall, result: i32) {
     let depth = DEPTH.get().saturating_sub(1);
     DEPTH.set(depth);
-    if depth > 0 || QUIET.get() {
+    if QUIET.get() {
+        return;
+    }
+    if call.api == API_DRIVER && result == 0 {
+        resources::tell(name_of(call), call.arguments, true);
+    }
+    if depth > 0 {
+        if callbacks::any() {
+            tell_nested(call, Some(result));
+        }
         return;
     }
     let Some(call) = CALL.take() else { return };
@@ -135,16 +191,17 @@ fn thread() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use cuda_abi::API_RUNTIME;
+    use std::ptr::null;
 
     use super::*;
 
     #[test]
     fn a_call_within_a_call_is_not_one() {
         let call = |api, name: &str, body: &dyn Fn()| {
-            (HOOKS.enter)(api, name.as_ptr(), name.len());
+            let call = TraceCall { api, name: name.as_ptr(), bytes: name.len(), arguments: null() };
+            (HOOKS.enter)(&call);
             body();
-            (HOOKS.exit)(api, 0);
+            (HOOKS.exit)(&call, 0);
         };
         assert_eq!((HOOKS.correlation)(), 0);
         call(API_RUNTIME, "cudaLaunchKernel", &|| {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The libraries that report calls and work: this project's libcuda, and each loaded version of its libcudart.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_abi::prototypes::functions::{cuCtxGetCurrent, cuInit};
@@ -24,6 +24,7 @@ const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so
 
 /// Functions of libcuda.
 struct Driver {
+    library: Library,
     provider: &'static TraceProvider,
     init: cuInit,
     current: cuCtxGetCurrent,
@@ -41,9 +42,14 @@ struct Told {
 
 static TOLD: Mutex<Told> = Mutex::new(Told { hooked: false, measuring: false });
 
-/// A function of a library; 0: it has none of that name.
-fn function(library: &Library, name: &CStr) -> usize {
+/// Returns the address of a function; 0: the library has none of that name.
+fn address(library: &Library, name: &CStr) -> usize {
     library.symbol(name).map_or(0, |found| found.as_ptr() as usize)
+}
+
+/// Returns a function of libcuda.
+pub fn function(name: &CStr) -> Option<*mut c_void> {
+    driver()?.library.symbol(name).map(NonNull::as_ptr)
 }
 
 fn driver() -> Option<&'static Driver> {
@@ -51,20 +57,20 @@ fn driver() -> Option<&'static Driver> {
     let find = || {
         // SAFETY: the constructors of libcuda run wherever a program loads it.
         let library = unsafe { Library::open("libcuda.so.1", true) }?;
-        let address =
-            PROVIDER_NAMES.iter().map(|name| function(&library, name)).find(|address| *address != 0)?;
-        let [init, current] = [c"cuInit", c"cuCtxGetCurrent"].map(|name| function(&library, name));
+        let start = PROVIDER_NAMES.iter().map(|name| address(&library, name)).find(|found| *found != 0)?;
+        let [init, current] = [c"cuInit", c"cuCtxGetCurrent"].map(|name| address(&library, name));
         if init == 0 || current == 0 {
             return None;
         }
         // SAFETY: the names belong to this project's libraries, where this function has this signature, and returns the
         // address of a constant.
         let provider =
-            unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(address)().as_ref() };
+            unsafe { transmute::<usize, extern "C" fn() -> *const TraceProvider>(start)().as_ref() };
         let provider = provider.filter(|provider| provider.version == TRACE_VERSION)?;
         // SAFETY: functions of the driver API, with their prototypes.
         unsafe {
             Some(Driver {
+                library,
                 provider,
                 init: transmute::<usize, cuInit>(init),
                 current: transmute::<usize, cuCtxGetCurrent>(current),
@@ -103,14 +109,38 @@ pub fn current_context() -> *mut c_void {
     context as *mut c_void
 }
 
+/// `cudaFuncGetName`
+type NameOf = unsafe extern "C" fn(*mut *const c_char, *const c_void) -> c_int;
+
+/// The addresses of `cudaFuncGetName` of the runtimes that report calls, or 0.
+static NAMES_OF: [AtomicUsize; RUNTIMES.len()] = [const { AtomicUsize::new(0) }; RUNTIMES.len()];
+
+/// Returns the name of the kernel that the program knows by the address of a function; NULL if no runtime knows it. The caller is in a
+/// call of one of them.
+pub fn runtime_name_of(function: *const c_void) -> *const c_char {
+    for address in
+        NAMES_OF.iter().map(|name_of| name_of.load(Ordering::Relaxed)).filter(|address| *address != 0)
+    {
+        // SAFETY: not 0, so `hook_runtimes` found it in this project's libcudart, where it has this signature.
+        let name_of = unsafe { transmute::<usize, NameOf>(address) };
+        let mut text = null();
+        // SAFETY: `text` is a local; the runtime refuses what is no function of the program.
+        if unsafe { name_of(&raw mut text, function) } == SUCCESS {
+            return text;
+        }
+    }
+    null()
+}
+
 /// Sets the functions that receive calls of the loaded runtimes. NULL removes them.
 fn hook_runtimes(hooks: *const TraceHooks) {
-    for name in RUNTIMES {
+    for (name, name_of) in RUNTIMES.iter().zip(&NAMES_OF) {
         let Some(library) = Library::loaded(name) else { continue };
-        let address = function(&library, RUNTIME_NAME);
-        if address != 0 {
+        let found = address(&library, RUNTIME_NAME);
+        if found != 0 {
+            name_of.store(address(&library, c"cudaFuncGetName"), Ordering::Relaxed);
             // SAFETY: the name belongs to this project's libcudart, where this function has this signature.
-            unsafe { transmute::<usize, extern "C" fn(*const TraceHooks)>(address)(hooks) };
+            unsafe { transmute::<usize, extern "C" fn(*const TraceHooks)>(found)(hooks) };
         }
         // SAFETY: the program's own handle keeps the library loaded.
         unsafe { library.close() };

@@ -8,11 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub type CUptiResult = u32;
 
 pub const INVALID_PARAMETER: CUptiResult = 1;
+pub const INVALID_DEVICE: CUptiResult = 2;
+pub const INVALID_CONTEXT: CUptiResult = 3;
 pub const INVALID_OPERATION: CUptiResult = 7;
 pub const PARAMETER_SIZE_NOT_SUFFICIENT: CUptiResult = 10;
 pub const MAX_LIMIT_REACHED: CUptiResult = 12;
 pub const NOT_INITIALIZED: CUptiResult = 15;
 pub const QUEUE_EMPTY: CUptiResult = 18;
+pub const INVALID_STREAM: CUptiResult = 20;
 pub const INVALID_KIND: CUptiResult = 21;
 pub const NOT_SUPPORTED: CUptiResult = 27;
 pub const MULTIPLE_SUBSCRIBERS: CUptiResult = 39;

@@ -11,7 +11,7 @@ use cuda_abi::{
 };
 
 use crate::queue::{self, Record};
-use crate::{clock, driver, kinds, library, names, numbers, pageable};
+use crate::{clock, driver, ids, kinds, library, names, numbers, pageable};
 
 /// Items of work with the names of their kernels.
 type Fetched = Vec<(TraceWork, &'static std::ffi::CStr)>;
@@ -74,7 +74,8 @@ fn is_piece(last: &TraceWork, work: &TraceWork) -> bool {
 /// Makes a record if its kind is known and was enabled when the program submitted the work.
 fn record(work: &TraceWork, name: &'static std::ffi::CStr) -> Option<Record> {
     let submitted = work.correlation;
-    let work = &TraceWork { correlation: library::number_of(work), ..*work };
+    let (graph, graph_node) = ids::of_work(submitted, work.graph, work.graph_node);
+    let work = &TraceWork { correlation: library::number_of(work), graph, graph_node, ..*work };
     let is_kernel = matches!(work.kind, ACTIVITY_KERNEL | ACTIVITY_CONCURRENT_KERNEL);
     if is_kernel {
         let enabled = [ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_KERNEL];

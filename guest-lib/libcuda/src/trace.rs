@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cuda_abi::{
-    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, API_DRIVER, TRACE_VERSION, TraceHooks, TraceProvider,
-    TraceSink, TraceWork,
+    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink,
+    TraceWork,
 };
 use virtio_cuda_client::{CudaError, calls, trace};
 use zerocopy::IntoBytes;
@@ -55,15 +55,6 @@ pub extern "C" fn virtio_cuda_trace_provider() -> *const TraceProvider {
 pub fn hooks() -> Option<&'static TraceHooks> {
     // SAFETY: NULL, or the argument of `set_hooks` from libcupti: a constant of a library that stays loaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
-}
-
-/// Runs a call, and reports its beginning and end to the profiler.
-#[cold]
-pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> CUresult) -> CUresult {
-    (hooks.enter)(API_DRIVER, name.as_ptr(), name.len());
-    let result = body();
-    (hooks.exit)(API_DRIVER, result);
-    result
 }
 
 /// Reports which ends of a copy are pageable.

@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cuda_abi::{API_RUNTIME, TraceArguments};
+
 use crate::error::{
     self, Result, cudaError_t, cudaErrorCudartUnloading, cudaErrorNotSupported, cudaErrorUnknown,
 };
@@ -11,13 +13,20 @@ use crate::{state, trace};
 /// Runs the body of an exported function. After the library's destructor the body does not run. Panics do not reach C,
 /// and failures are stored as the thread's last error. Profilers get its name.
 #[inline]
-pub fn enter(name: &'static str, body: impl FnOnce() -> Result) -> cudaError_t {
+pub fn enter(
+    name: &'static str,
+    arguments: impl FnOnce() -> TraceArguments,
+    body: impl FnOnce() -> Result,
+) -> cudaError_t {
     if state::is_unloading() {
         return cudaErrorCudartUnloading;
     }
     match trace::hooks() {
         None => run(body),
-        Some(hooks) => trace::told(hooks, name, || run(body)),
+        Some(hooks) => {
+            let number = || run(body).0.cast_signed();
+            cudaError_t(hooks.told(API_RUNTIME, name, &arguments(), number).cast_unsigned())
+        }
     }
 }
 
@@ -43,7 +52,9 @@ const FIRST_NAMES: u32 = include!(concat!(env!("OUT_DIR"), "/first_names.rs"));
 #[unsafe(no_mangle)]
 extern "C" fn vhost_cudart_absent(name: u32) -> cudaError_t {
     let is_newer = name >= FIRST_NAMES;
-    enter("", || Err(if is_newer { error::cudaErrorCallRequiresNewerDriver } else { cudaErrorNotSupported }))
+    enter("", TraceArguments::new, || {
+        Err(if is_newer { error::cudaErrorCallRequiresNewerDriver } else { cudaErrorNotSupported })
+    })
 }
 
 /// Declares exported functions. The forms:
@@ -102,7 +113,7 @@ macro_rules! api {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $crate::error::cudaError_t {
-            $crate::api::enter(stringify!($name), move || $body)
+            $crate::api::enter(stringify!($name), || ::cuda_abi::trace_arguments!($($arg),*), move || $body)
         }
         api! { $($rest)* }
     };

@@ -11,6 +11,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
 
+use cuda_abi::TraceArguments;
+
 use crate::abi::driver::{CU_LIBRARY_BINARY_IS_PRESERVED, CU_MODULE_EAGER_LOADING};
 use crate::abi::{CUdeviceptr, CUfunction, CUkern_st, CUkernel, CUlib_st, CUlibrary};
 use crate::driver;
@@ -297,7 +299,7 @@ pub fn load_eagerly() {
 /// addresses.
 #[unsafe(no_mangle)]
 extern "C" fn __cudaInitModule(handle: *mut *mut c_void) -> core::ffi::c_char {
-    let ready = crate::api::enter("", || {
+    let ready = crate::api::enter("", TraceArguments::new, || {
         crate::state::context()?;
         registry::module(handle).map_or(Ok(()), |module| module.library().map(|_| ()))
     });

@@ -4,9 +4,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use cuda_abi::{API_RUNTIME, TraceHooks};
-
-use crate::error::cudaError_t;
+use cuda_abi::TraceHooks;
 
 static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 
@@ -15,15 +13,6 @@ static HOOKS: AtomicPtr<TraceHooks> = AtomicPtr::new(null_mut());
 pub fn hooks() -> Option<&'static TraceHooks> {
     // SAFETY: NULL, or what `__cudaVhostTraceHooks` stored: a constant of a library that stays loaded.
     unsafe { HOOKS.load(Ordering::Relaxed).as_ref() }
-}
-
-/// Runs a call, and reports its beginning and end to the profiler.
-#[cold]
-pub fn told(hooks: &TraceHooks, name: &'static str, body: impl FnOnce() -> cudaError_t) -> cudaError_t {
-    (hooks.enter)(API_RUNTIME, name.as_ptr(), name.len());
-    let result = body();
-    (hooks.exit)(API_RUNTIME, result.0.cast_signed());
-    result
 }
 
 /// Sets the functions that receive calls; NULL removes them.

@@ -41,6 +41,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("trees.py", include_str!("../../../tests/programs/others/trees.py")),
     ("neighbours.py", include_str!("../../../tests/programs/others/neighbours.py")),
     ("traced.py", include_str!("../../../tests/programs/others/traced.py")),
+    ("traced_profile.py", include_str!("../../../tests/programs/others/traced_profile.py")),
     ("translation.py", include_str!("../../../tests/programs/others/translation.py")),
     ("fitted.py", include_str!("../../../tests/programs/others/fitted.py")),
     ("bindings.py", include_str!("../../../tests/programs/nvidia/bindings.py")),

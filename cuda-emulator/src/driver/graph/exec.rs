@@ -21,6 +21,7 @@ use crate::driver::launch::{RunningGraph, Updatable, Wanted, next_version};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::CUstream;
 use crate::driver::stream::queue::Mark;
+use crate::driver::trace;
 
 /// An executable graph's handle.
 pub type CUgraphExec = Handle<GraphExec>;
@@ -154,14 +155,15 @@ impl Body {
         stamps: &mut VecDeque<Arc<OnceLock<Instant>>>,
         graph: &dyn RunningGraph,
     ) -> CuResult<()> {
-        for node in self.nodes.iter().filter(|node| node.enabled || node.updatable().is_some()) {
+        let nodes = self.nodes.iter().enumerate();
+        for (position, node) in nodes.filter(|(_, node)| node.enabled || node.updatable().is_some()) {
             if let Some(error) = context.sticky() {
                 return Err(error);
             }
-            match node.updatable() {
-                Some((wanted, updatable)) => updatable.run(wanted, graph)?,
-                None => node.work.run(graph)?,
-            }
+            trace::node(position, || match node.updatable() {
+                Some((wanted, updatable)) => updatable.run(wanted, graph),
+                None => node.work.run(graph),
+            })?;
             if let Work::EventRecord(..) = node.work
                 && let Some(stamp) = stamps.pop_front()
             {

@@ -19,7 +19,6 @@ use crate::driver::launch::{KernelWork, RunningGraph};
 use crate::driver::result::{CUresult, CuResult};
 use crate::driver::stream::mem_op;
 use crate::driver::stream::mem_op::MemOp;
-use crate::driver::trace;
 
 /// The work of a node.
 #[derive(Clone)]
@@ -64,10 +63,6 @@ impl Work {
     /// Does the work that needs no data of the launch of `graph`. The launch handles events, memory and children
     /// itself.
     pub(super) fn run(&self, graph: &dyn RunningGraph) -> CuResult<()> {
-        trace::node(|| self.run_node(graph))
-    }
-
-    fn run_node(&self, graph: &dyn RunningGraph) -> CuResult<()> {
         match self {
             Work::Kernel(kernel) => kernel.run(Some(graph)),
             Work::Copy(copy) => copy.transfer.as_ref().map_or(Ok(()), Transfer::run),

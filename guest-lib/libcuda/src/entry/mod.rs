@@ -8,6 +8,7 @@ pub mod states;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cuda_abi::{API_DRIVER, TraceArguments};
 use virtio_cuda_client::caller::at_entry_point;
 use virtio_cuda_client::{CudaError, broken, process};
 
@@ -49,9 +50,10 @@ impl Call {
 pub fn call(
     call: &'static Call,
     default_stream: DefaultStream,
+    arguments: impl FnOnce() -> TraceArguments,
     body: impl FnOnce(Api) -> Result<(), CudaError>,
 ) -> CUresult {
-    guard(call.name, || {
+    guard(call.name, arguments, || {
         process::check()?;
         let driver = Driver::get().ok_or_else(|| call.state.before_init())?;
         if crate::state::in_callback::in_callback() {
@@ -95,9 +97,10 @@ pub fn state_error(state: State) -> Result<(), CudaError> {
 pub fn early(
     call: &'static Call,
     _default_stream: DefaultStream,
+    arguments: impl FnOnce() -> TraceArguments,
     body: impl FnOnce(()) -> Result<(), CudaError>,
 ) -> CUresult {
-    guard(call.name, || {
+    guard(call.name, arguments, || {
         process::check()?;
         body(())
     })
@@ -107,15 +110,20 @@ pub fn early(
 pub fn always(
     call: &'static Call,
     _default_stream: DefaultStream,
+    arguments: impl FnOnce() -> TraceArguments,
     body: impl FnOnce(()) -> Result<(), CudaError>,
 ) -> CUresult {
-    guard(call.name, || body(()))
+    guard(call.name, arguments, || body(()))
 }
 
-fn guard(name: &'static str, body: impl FnOnce() -> Result<(), CudaError>) -> CUresult {
+fn guard(
+    name: &'static str,
+    arguments: impl FnOnce() -> TraceArguments,
+    body: impl FnOnce() -> Result<(), CudaError>,
+) -> CUresult {
     match trace::hooks() {
         None => run(name, body),
-        Some(hooks) => trace::told(hooks, name, || run(name, body)),
+        Some(hooks) => hooks.told(API_DRIVER, name, &arguments(), || run(name, body)),
     }
 }
 
@@ -172,6 +180,7 @@ macro_rules! entry_points {
             $crate::entry::$kind(
                 const { &$crate::entry::Call::new(stringify!($name)) },
                 $crate::entry::DefaultStream::$default,
+                || ::cuda_abi::trace_arguments!($($p),*),
                 |$api| -> ::std::result::Result<(), ::virtio_cuda_client::CudaError> { $body },
             )
         }

@@ -72,7 +72,8 @@ fn message(caller: Option<PathBuf>, is_audited: bool) -> String {
     } else if is_audited {
         "asks for a table of NVIDIA's driver that vhost-cuda does not have. If its calls fail with `named symbol not found` \
          (500), it contains NVIDIA's static CUDA runtime without symbols, of a release that vhost-cuda does not know. Please \
-         report this line with the name and version of the package. Another version of the package may work."
+         report this line and the one that VIRTIO_CUDA_LOG=debug prints about the file, with the name and version of the package. \
+         Another version of the package may work."
     } else {
         "contains NVIDIA's static CUDA runtime, which works with NVIDIA's driver only. Start the program with \
          `vhost-cuda-run`."

@@ -6,6 +6,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cuda_abi::TraceArguments;
 use virtio_cuda_client::calls;
 use virtio_cuda_client::protocol::{LIBRARY_VARIABLES, MAX_VARIABLE_VALUE, is_variable_value};
 use virtio_cuda_client::transport::UserMemory;
@@ -79,27 +80,37 @@ pub unsafe extern "C" fn virtio_cuda_vendor_load(
     count: usize,
     same: *mut u8,
 ) -> CUresult {
-    entry::call(const { &entry::Call::new("virtio_cuda_vendor_load") }, DefaultStream::Legacy, |api| {
-        // Its caller keeps an error for ever.
-        let api = api.internal();
-        if let Some(variables) = variables() {
-            calls::vendor_environment(&mut api.in_context()?.input(&variables))?;
-        }
-        let digests = UserMemory { address: digests.addr(), bytes: count * size_of::<u64>() };
-        let same = UserMemory { address: same.addr(), bytes: count.div_ceil(8) };
-        // SAFETY: the caller of this function promises that both are valid until it returns.
-        let mut call = unsafe { api.in_context()?.input_at(digests).output_at(same) };
-        calls::vendor_load(&mut call, library, major)
-    })
+    entry::call(
+        const { &entry::Call::new("virtio_cuda_vendor_load") },
+        DefaultStream::Legacy,
+        TraceArguments::new,
+        |api| {
+            // Its caller keeps an error for ever.
+            let api = api.internal();
+            if let Some(variables) = variables() {
+                calls::vendor_environment(&mut api.in_context()?.input(&variables))?;
+            }
+            let digests = UserMemory { address: digests.addr(), bytes: count * size_of::<u64>() };
+            let same = UserMemory { address: same.addr(), bytes: count.div_ceil(8) };
+            // SAFETY: the caller of this function promises that both are valid until it returns.
+            let mut call = unsafe { api.in_context()?.input_at(digests).output_at(same) };
+            calls::vendor_load(&mut call, library, major)
+        },
+    )
 }
 
 /// Allocates pinned memory for a front, which goes on without it after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_vendor_pinned(address: Out<u64>, bytes: usize) -> CUresult {
-    entry::call(const { &entry::Call::new("virtio_cuda_vendor_pinned") }, DefaultStream::Legacy, |api| {
-        address.check()?;
-        address.set(host::allocate(api.internal(), bytes, HostKind::Allocated, PORTABLE)?)
-    })
+    entry::call(
+        const { &entry::Call::new("virtio_cuda_vendor_pinned") },
+        DefaultStream::Legacy,
+        TraceArguments::new,
+        |api| {
+            address.check()?;
+            address.set(host::allocate(api.internal(), bytes, HostKind::Allocated, PORTABLE)?)
+        },
+    )
 }
 
 /// Copies of the data that a call reads and writes in managed memory that moves.
@@ -153,22 +164,27 @@ impl Bounce {
 pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUresult {
     // SAFETY: `call` points to a `VendorCall` by this function's contract.
     let call = &unsafe { call.read() };
-    entry::call(const { &entry::Call::new("virtio_cuda_vendor_call") }, DefaultStream::Legacy, |api| {
-        let api = if call.internal == 0 { api } else { api.internal() };
-        // Managed memory belongs to the GPU while work is being queued, so the data is copied.
-        let mut own = Bounce::of(api, call);
-        let (input, output) = own.ends(call);
-        let sent = api.before_work(Uses::Anything, api.stream(call.stream)?)?;
-        // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this
-        // function promises to be readable and writable.
-        let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
-        if call.output_bytes == 0 && api.may_post(call.stream) {
-            row = row.posted();
-        }
-        calls::vendor_call(&mut row, call.library, call.function)?;
-        api.work_queued();
-        drop(sent);
-        own.give_out(call);
-        api.end_asynchronous(api.stream(call.stream)?)
-    })
+    entry::call(
+        const { &entry::Call::new("virtio_cuda_vendor_call") },
+        DefaultStream::Legacy,
+        TraceArguments::new,
+        |api| {
+            let api = if call.internal == 0 { api } else { api.internal() };
+            // Managed memory belongs to the GPU while work is being queued, so the data is copied.
+            let mut own = Bounce::of(api, call);
+            let (input, output) = own.ends(call);
+            let sent = api.before_work(Uses::Anything, api.stream(call.stream)?)?;
+            // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this
+            // function promises to be readable and writable.
+            let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
+            if call.output_bytes == 0 && api.may_post(call.stream) {
+                row = row.posted();
+            }
+            calls::vendor_call(&mut row, call.library, call.function)?;
+            api.work_queued();
+            drop(sent);
+            own.give_out(call);
+            api.end_asynchronous(api.stream(call.stream)?)
+        },
+    )
 }

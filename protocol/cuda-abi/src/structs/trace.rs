@@ -5,6 +5,7 @@
 //! [`RUNTIME_NAME`].
 
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -24,7 +25,7 @@ pub type RecordFunction = extern "C" fn(begin: bool) -> i32;
 pub type RecordedFunction =
     unsafe extern "C" fn(room: *mut u8, bytes: &mut usize, open: &mut bool, ns: &mut u64) -> i32;
 /// The version of this interface.
-pub const TRACE_VERSION: u32 = 2;
+pub const TRACE_VERSION: u32 = 3;
 
 /// A call of the driver API.
 pub const API_DRIVER: u32 = 0;
@@ -33,14 +34,82 @@ pub const API_RUNTIME: u32 = 1;
 /// A call of one of NVIDIA's libraries; used only within libcupti.
 pub const API_LIBRARY: u32 = 2;
 
+/// The maximum size of a call's arguments, in words of 8 bytes. The longest, of `cuLaunchCooperativeKernel`, has 8.
+const ARGUMENT_WORDS: usize = 24;
+
+/// The arguments of a call, as a C structure that has them as its members in their order: what CUPTI passes to callbacks
+/// (`generated_cuda_meta.h`).
+#[derive(Debug)]
+pub struct TraceArguments {
+    words: [MaybeUninit<u64>; ARGUMENT_WORDS],
+    bytes: usize,
+}
+
+impl TraceArguments {
+    /// Returns no arguments.
+    #[inline]
+    pub const fn new() -> Self {
+        Self { words: [const { MaybeUninit::uninit() }; ARGUMENT_WORDS], bytes: 0 }
+    }
+
+    /// Appends an argument. Arguments beyond 192 bytes are left out.
+    #[cold]
+    #[inline(never)]
+    pub fn add<T: Copy>(&mut self, argument: T) {
+        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+        let at = self.bytes.next_multiple_of(align_of::<T>());
+        self.bytes = at + size_of::<T>();
+        if self.bytes <= size_of_val(&self.words) {
+            // SAFETY: the argument's bytes lie in the array, which is aligned for it.
+            unsafe { self.words.as_mut_ptr().byte_add(at).cast::<T>().write(argument) };
+        }
+    }
+
+    /// Returns the address of the structure; NULL if there are no arguments.
+    pub const fn address(&self) -> *const c_void {
+        if self.bytes == 0 { core::ptr::null() } else { self.words.as_ptr().cast() }
+    }
+}
+
+impl Default for TraceArguments {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Makes [`TraceArguments`] of some values.
+#[macro_export]
+macro_rules! trace_arguments {
+    ($($argument:expr),*) => {{
+        #[allow(unused_mut, reason = "there may be no arguments")]
+        let mut arguments = $crate::TraceArguments::new();
+        $(arguments.add($argument);)*
+        arguments
+    }};
+}
+
+/// A call, while it runs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TraceCall {
+    /// [`API_DRIVER`] or [`API_RUNTIME`].
+    pub api: u32,
+    /// Its name, a constant of `bytes` bytes.
+    pub name: *const u8,
+    /// The length of the name.
+    pub bytes: usize,
+    /// The arguments ([`TraceArguments::address`]).
+    pub arguments: *const c_void,
+}
+
 /// Functions of libcupti. They stay valid until the process ends.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TraceHooks {
-    /// A call begins in this thread. The name is a constant of `bytes` bytes.
-    pub enter: extern "C" fn(api: u32, name: *const u8, bytes: usize),
+    /// A call begins in this thread.
+    pub enter: extern "C" fn(call: &TraceCall),
     /// The innermost call of this thread ends.
-    pub exit: extern "C" fn(api: u32, result: i32),
+    pub exit: extern "C" fn(call: &TraceCall, result: i32),
     /// Returns the correlation id of the outermost call of this thread; 0 outside of calls.
     pub correlation: extern "C" fn() -> u32,
     /// The outermost call of this thread copies from or to pageable memory.
@@ -48,6 +117,24 @@ pub struct TraceHooks {
     /// The destruction of a context begins. The driver may hold locks, so the program must not retain or release
     /// contexts meanwhile.
     pub context_ends: extern "C" fn(context: *mut c_void),
+}
+
+impl TraceHooks {
+    /// Runs a call of `api`, and reports its beginning and end with the number of its result.
+    #[cold]
+    pub fn told(
+        &self,
+        api: u32,
+        name: &'static str,
+        arguments: &TraceArguments,
+        body: impl FnOnce() -> i32,
+    ) -> i32 {
+        let call = TraceCall { api, name: name.as_ptr(), bytes: name.len(), arguments: arguments.address() };
+        (self.enter)(&call);
+        let result = body();
+        (self.exit)(&call, result);
+        result
+    }
 }
 
 /// Receives an item of work from [`TraceProvider::drain`], with the caller's `data`, and with the name of a kernel.
@@ -115,7 +202,7 @@ pub struct TraceWork {
     pub graph: u32,
     /// The channel.
     pub channel: u32,
-    /// The node of a graph; 0 if none.
+    /// The node of a graph; 0 if none. The lower half is its position in the graph.
     pub graph_node: u64,
     /// The number of a launch.
     pub grid_id: u64,
