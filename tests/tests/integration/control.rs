@@ -96,7 +96,12 @@ impl Controlled {
     }
 
     /// Waits until the daemon says of the program's session what `is_there` looks for.
-    fn wait_until(&mut self, what: &str, program: &Running, is_there: impl Fn(&Value) -> bool) -> Result<()> {
+    pub fn wait_until(
+        &mut self,
+        what: &str,
+        program: &Running,
+        is_there: impl Fn(&Value) -> bool,
+    ) -> Result<()> {
         let (control, pid) = (&self.control, program.pid());
         daemon(&mut self.route)?
             .wait_until(what, SETTLE, |_| control.session_of(pid).is_ok_and(|session| is_there(&session)))

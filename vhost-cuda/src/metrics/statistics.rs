@@ -58,6 +58,8 @@ struct Page {
     device_memory: AtomicU64,
     /// See [`Totals::gate_ns`]. All threads write it, because waits are rare.
     gate_ns: [AtomicU64; GATES],
+    /// Host memory that is ready for contents, in bytes.
+    ready_memory: AtomicU64,
     threads: [Thread; THREADS],
 }
 
@@ -186,6 +188,11 @@ impl Statistics {
         self.page().device_memory.load(Ordering::Relaxed)
     }
 
+    /// The host memory that is ready for contents of a suspended session, in bytes.
+    pub fn ready_memory(&self) -> u64 {
+        self.page().ready_memory.load(Ordering::Relaxed)
+    }
+
     /// Returns the counters of a worker of a test that is charged for `bytes`.
     #[cfg(test)]
     pub fn charged(bytes: u64) -> (Self, File) {
@@ -247,6 +254,13 @@ pub fn write_to(file: &File) -> io::Result<()> {
 pub fn set_device_memory(bytes: u64) {
     if let Some(own) = OWN.get() {
         own.statistics.page().device_memory.store(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Publishes the host memory that is ready for contents, in bytes.
+pub fn set_ready_memory(bytes: u64) {
+    if let Some(own) = OWN.get() {
+        own.statistics.page().ready_memory.store(bytes, Ordering::Relaxed);
     }
 }
 
