@@ -77,6 +77,9 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares"]
     )]
     suspend: Vec<u64>,
+    /// With --suspend: host memory for the contents is there ahead of need
+    #[arg(long, requires = "suspend")]
+    suspend_pool: bool,
     /// With --shares: the machines compete for so many GPUs at once
     #[arg(long, value_name = "NUMBER", requires = "shares", default_value_t = 1)]
     gpus: usize,
@@ -171,8 +174,8 @@ fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SUSPEND))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
-    let (sizes, rounds) = (&arguments.suspend, arguments.rounds);
-    BenchOfSuspend { paths, device, program, logs, sizes, rounds }.run()
+    let BenchArguments { rounds, suspend_pool: has_pool, .. } = *arguments;
+    BenchOfSuspend { paths, device, program, logs, sizes: &arguments.suspend, rounds, has_pool }.run()
 }
 
 fn replace(paths: &Paths, arguments: &BenchArguments, replacements: u32) -> Result<()> {
