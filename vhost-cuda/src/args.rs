@@ -234,6 +234,11 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub suspend_memory: Option<u64>,
 
+    /// Keep so much host memory ready for contents of suspended sessions, in bytes (with the suffix K, M or G), so that no suspension
+    /// waits for the kernel to clear pages. All sessions share it by their device memory. It counts for `--suspend-memory`.
+    #[arg(long, hide_short_help = true, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
+    pub suspend_pool: u64,
+
     /// Keep the contents of a session that has come back in host memory for this time, in seconds (0.1 to 86400; 0: do not), so that
     /// the next suspension copies only what has changed. They end earlier if other sessions need the host memory.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "60", value_parser = parse_keeping)]

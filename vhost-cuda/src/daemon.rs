@@ -163,6 +163,7 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
         idle: args.suspend_idle,
         floor: args.suspend_floor,
         host_memory: args.suspend_memory,
+        pool: args.suspend_pool,
         keep: args.keep_contents,
     };
     let suspender = Suspender::start(options, endings.clone(), shares.clone())

@@ -7,10 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-use crate::control::Controlled;
+use crate::control::{Controlled, finish};
+use crate::replaced::REPLACE;
 use crate::{LIMIT, finish_case};
 
 /// Programs of the table, with what each one has: threads and streams, events, graphs, a library, textures, pinned memory,
@@ -28,6 +30,8 @@ const PROGRAMS: [&str; 11] = [
     "virtual_memory",
     "sharing",
 ];
+/// Some of them, for which host memory is ready as well.
+const WITH_A_POOL: [&str; 2] = ["four_threads", "virtual_memory"];
 /// The maximum pause between two suspensions.
 const PAUSE_US: u64 = 6000;
 /// A program runs until it has been suspended this often, at most `ROUNDS` times.
@@ -36,14 +40,22 @@ const ROUNDS: u32 = 20;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
-        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program));
+        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program, &[]));
     }
+    for program in WITH_A_POOL {
+        let pool = ["--suspend-pool", "16M", "--keep-contents", "0.1"];
+        suite.test(format!("suspended::{program}_with_a_pool"), move |kit| {
+            prints_the_same(kit, program, &pool)
+        });
+    }
+    suite.test("suspended::to_pages_of_the_pool", to_pages_of_the_pool);
+    suite.test("suspended::for_lack_of_memory_the_pool_is_given_up", for_lack_of_memory_the_pool_is_given_up);
     suite.test("suspended::work_that_does_not_end_goes_on", work_that_does_not_end_goes_on);
     suite.test("suspended::a_budget_is_kept", a_budget_is_kept);
 }
 
-fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
-    let controlled = Controlled::start(kit, &[], None)?;
+fn prints_the_same(kit: &Kit, program: &str, options: &[&str]) -> Result<()> {
+    let controlled = Controlled::start(kit, options, None)?;
     let Controlled { route, control, .. } = &controlled;
     let case = case(program);
     // Compiled before, so that suspensions begin with the program.
@@ -108,4 +120,54 @@ fn a_budget_is_kept(kit: &Kit) -> Result<()> {
     }
     ensure!(control.state_of(running.pid())? == "running", "it goes on");
     Ok(())
+}
+
+/// Contents go to pages that are ready, which stay with the worker when they end, also while the daemon's program is replaced.
+fn to_pages_of_the_pool(kit: &Kit) -> Result<()> {
+    let options = ["--suspend-pool", "64M", "--suspend-memory", "64M", "--keep-contents", "0"];
+    let mut controlled = Controlled::start_copy(kit, &options)?;
+    let program = controlled.program(kit, &["16", "idle"])?;
+    let full = |controlled: &mut Controlled| {
+        controlled.wait_until("its pages are ready", &program, |session| {
+            session["ready_bytes"].as_u64() >= Some(16 << 20)
+        })
+    };
+    full(&mut controlled)?;
+    let before = controlled.ask(r#"{"do":"status"}"#)?;
+    ensure!(
+        before["pool_limit"] == 64 << 20 && before["host_memory_used"].as_u64() >= Some(16 << 20),
+        "{before}"
+    );
+    for _ in 0..3 {
+        let away = controlled.ask(r#"{"do":"suspend","all":true}"#)?;
+        let stored = away["sessions"][0]["stored_bytes"].as_u64().unwrap_or_default();
+        let ready = |answer: &Value| answer["pool_ready"].as_u64().unwrap_or_default();
+        ensure!(stored >= 16 << 20, "{away}");
+        ensure!(ready(&away) + stored == ready(&before), "it took new pages: {before}\n{away}");
+        controlled.ask(REPLACE)?;
+        let replaced = controlled.ask(r#"{"do":"status"}"#)?;
+        for answer in [&away, &replaced] {
+            ensure!(answer["host_memory_used"] == before["host_memory_used"], "{before}\n{answer}");
+        }
+        controlled.ask(r#"{"do":"resume","all":true}"#)?;
+        full(&mut controlled)?;
+    }
+    finish(program)
+}
+
+/// A suspension for which there is no host memory beside the pool gets that of the pool.
+fn for_lack_of_memory_the_pool_is_given_up(kit: &Kit) -> Result<()> {
+    let options = ["--suspend-pool", "32M", "--suspend-memory", "32M"];
+    let mut controlled = Controlled::start(kit, &options, None)?;
+    let programs = [controlled.program(kit, &["24", "idle"])?, controlled.program(kit, &["24", "idle"])?];
+    controlled.wait_until("the pool is divided", &programs[1], |session| {
+        session["ready_bytes"].as_u64() >= Some(2 << 20)
+    })?;
+    let pid = programs[0].pid();
+    let session = &controlled.control.session_of(pid)?["session"];
+    let answer = controlled.ask(&format!("{{\"do\":\"suspend\",\"session\":{session}}}"))?;
+    ensure!(answer["sessions"][0]["state"] == "suspended", "{answer}");
+    let used = answer["host_memory_used"].as_u64();
+    ensure!(used >= Some(24 << 20) && used <= Some(32 << 20), "{answer}");
+    programs.into_iter().try_for_each(finish)
 }

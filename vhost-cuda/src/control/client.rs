@@ -171,7 +171,12 @@ fn table(answer: &Answer) -> String {
         }
     }
     let of = answer.host_memory_limit.map_or(String::new(), |limit| format!(" of {}", mib(limit)));
-    text + &format!("host memory of suspended sessions: {}{of} MiB\n", mib(answer.host_memory_used))
+    text += &format!("host memory of suspended sessions: {}{of} MiB\n", mib(answer.host_memory_used));
+    if answer.pool_limit > 0 {
+        text +=
+            &format!("ready for contents: {} of {} MiB\n", mib(answer.pool_ready), mib(answer.pool_limit));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -103,6 +103,12 @@ pub struct Answer {
     /// The limit of it, if there is one (`--suspend-memory`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_limit: Option<u64>,
+    /// The host memory that is ready for contents, in bytes.
+    #[serde(default)]
+    pub pool_ready: u64,
+    /// The size of the pool, in bytes (`--suspend-pool`).
+    #[serde(default)]
+    pub pool_limit: u64,
 }
 
 /// A session in an answer. Numbers and names are those of the metrics.
@@ -131,6 +137,9 @@ pub struct Session {
     /// The part of the contents that the last suspension copied, in bytes.
     #[serde(default)]
     pub copied_bytes: u64,
+    /// The host memory that is ready for its contents, in bytes.
+    #[serde(default)]
+    pub ready_bytes: u64,
     /// The time since the last call, in milliseconds.
     pub idle_ms: u64,
     /// The number of moves to host memory.

@@ -220,9 +220,19 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     } else {
         for_each(&members, |member| describe(member, carry_out(member).map(|error| error.to_string())))
     };
+    answer_with(missing, sessions, suspender)
+}
+
+/// Returns the answer with these sessions, and with the daemon's host memory.
+pub(super) fn answer_with(
+    error: Option<String>,
+    sessions: Vec<protocol::Session>,
+    suspender: &Suspender,
+) -> Answer {
     let (host_memory_used, host_memory_limit) = suspender.host_memory();
-    let ok = missing.is_none() && sessions.iter().all(|session| session.error.is_none());
-    Answer { ok, error: missing, sessions, host_memory_used, host_memory_limit }
+    let (pool_ready, pool_limit) = suspender.pool();
+    let ok = error.is_none() && sessions.iter().all(|session| session.error.is_none());
+    Answer { ok, error, sessions, host_memory_used, host_memory_limit, pool_ready, pool_limit }
 }
 
 /// Returns the reason if there is no session that was asked for.
@@ -253,6 +263,7 @@ pub(super) fn describe(member: &Member, error: Option<String>) -> protocol::Sess
         suspended_bytes: moves.suspended_bytes,
         stored_bytes: moves.stored_bytes,
         copied_bytes: moves.copied_bytes,
+        ready_bytes: session.ready_memory(),
         idle_ms: u64::try_from(member.idle.as_millis()).unwrap_or(u64::MAX),
         suspensions: moves.suspensions,
         resumes: moves.resumes,

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vhost_cuda_profile::event::{Batch, Failure};
 
 use super::protocol::Answer;
-use super::server::{describe, missing, refusal, write};
+use super::server::{answer_with, describe, missing, refusal, write};
 use crate::confine::threads;
 use crate::hand_over::freeze;
 use crate::limits::budget::Charge;
@@ -55,11 +55,10 @@ pub fn serve(
         .iter()
         .map(|member| describe(member, reasons.get(&member.session.label()).cloned()))
         .collect();
-    let (host_memory_used, host_memory_limit) = suspender.host_memory();
     // Without a session that could say it.
     let error = (is_replaced && reasons.is_empty()).then(|| ProfileError::Replaced.to_string());
     let ok = reasons.is_empty() && error.is_none();
-    Ok((Answer { ok, error, sessions, host_memory_used, host_memory_limit }, recorded))
+    Ok((Answer { ok, ..answer_with(error, sessions, suspender) }, recorded))
 }
 
 /// Records the selected sessions for a profiler in the guest, on a thread of its own that keeps `charges`. The end of the returned

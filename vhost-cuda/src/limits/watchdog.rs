@@ -31,6 +31,8 @@ const WINDOW: u32 = 8;
 const BLIND: u32 = 4;
 /// The memory in bytes that the driver may keep additionally: a block of each pool.
 const TOLERANCE: u64 = 64 << 20;
+/// The driver's tables for host memory that is ready for contents take 1/512 of it on the card. Twice that is allowed.
+const POOL_PART: u64 = 256;
 /// The time between two warnings of the same kind.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -145,7 +147,10 @@ fn exceeding<'a>(
     let mut above = Vec::new();
     for (connection, sessions) in machines {
         let pids: Vec<u32> = sessions.iter().map(|session| session.worker_pid()).collect();
-        let usages = usages(&pids, processes);
+        let mut usages = usages(&pids, processes);
+        for (usage, session) in usages.iter_mut().zip(sessions) {
+            usage.bytes = usage.bytes.saturating_sub(session.residence().pool_bytes() / POOL_PART);
+        }
         match excess(limits, &usages) {
             Excess::None => {}
             Excess::Sessions(found) => above.extend(

@@ -114,6 +114,7 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
         outstanding: 0,
         totals: Totals { gpu_busy_ns: Some(1), ..Totals::default() },
         process: super::report::ProcessUse::of(std::iter::once(std::process::id())),
+        ready_memory: 0,
         moves: crate::sessions::residence::Moves::default(),
     };
     let device = DeviceReport {

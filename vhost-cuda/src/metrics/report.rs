@@ -101,6 +101,8 @@ pub struct SessionReport {
     pub totals: Totals,
     /// CPU time and memory of the worker, unless the host hides them.
     pub process: Option<ProcessUse>,
+    /// The host memory that is ready for its contents, in bytes.
+    pub ready_memory: u64,
     /// Where its device memory is.
     pub moves: Moves,
 }

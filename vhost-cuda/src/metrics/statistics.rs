@@ -60,6 +60,8 @@ struct Page {
     gate_ns: [AtomicU64; GATES],
     /// The devices on which it has allocated memory that may move, a bit for each number of a device.
     movable_devices: AtomicU64,
+    /// Host memory that is ready for contents, in bytes.
+    ready_memory: AtomicU64,
     threads: [Thread; THREADS],
 }
 
@@ -194,6 +196,11 @@ impl Statistics {
         self.page().movable_devices.load(Ordering::Relaxed)
     }
 
+    /// The host memory that is ready for contents of a suspended session, in bytes.
+    pub fn ready_memory(&self) -> u64 {
+        self.page().ready_memory.load(Ordering::Relaxed)
+    }
+
     /// Returns the counters of a worker of a test that is charged for `bytes`.
     #[cfg(test)]
     pub fn charged(bytes: u64) -> (Self, File) {
@@ -264,6 +271,13 @@ pub fn set_device_memory(bytes: u64) {
 pub fn add_movable_devices(bits: u64) {
     if let Some(own) = OWN.get() {
         own.statistics.page().movable_devices.fetch_or(bits, Ordering::Relaxed);
+    }
+}
+
+/// Publishes the host memory that is ready for contents, in bytes.
+pub fn set_ready_memory(bytes: u64) {
+    if let Some(own) = OWN.get() {
+        own.statistics.page().ready_memory.store(bytes, Ordering::Relaxed);
     }
 }
 

@@ -71,7 +71,7 @@ const OF_CONNECTIONS: [Metric<DeviceReport>; 14] = [
     }),
 ];
 
-const OF_SESSIONS: [Metric<SessionReport>; 21] = [
+const OF_SESSIONS: [Metric<SessionReport>; 22] = [
     ("vhost_cuda_session_calls_total", "counter", "CUDA calls that were executed", |session| {
         Some(session.totals.calls as f64)
     }),
@@ -137,6 +137,9 @@ const OF_SESSIONS: [Metric<SessionReport>; 21] = [
     }),
     ("vhost_cuda_session_stored_bytes", "gauge", "Host memory of suspended contents", |session| {
         Some(session.moves.stored_bytes as f64)
+    }),
+    ("vhost_cuda_session_ready_bytes", "gauge", "Host memory that is ready for contents", |session| {
+        Some(session.ready_memory as f64)
     }),
     ("vhost_cuda_session_suspensions_total", "counter", "Moves to host memory", |session| {
         Some(session.moves.suspensions as f64)
@@ -314,6 +317,7 @@ mod tests {
                 ..Totals::default()
             },
             process: None,
+            ready_memory: 0,
             moves: Moves { phase: Phase::Suspended, suspended_bytes: 3 << 20, ..Moves::default() },
         }
     }

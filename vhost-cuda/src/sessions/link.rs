@@ -20,9 +20,11 @@ use crate::limits::account::{Share, Slot, Terms};
 
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::cache`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The versions of workers that this daemon takes over: its own, and that of the release before.
 pub const VERSIONS: RangeInclusive<u32> = 1..=VERSION;
+/// The first version of workers that know [`TO_POOL`].
+pub const VERSION_OF_POOL: u32 = 2;
 
 /// The maximum payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
@@ -64,6 +66,10 @@ pub const TO_FORGET: u32 = 11;
 /// [`super::recording::START`], [`super::recording::READ`] or [`super::recording::STOP`], a `u32`. The answer is a [`FROM_REPLY`]
 /// with the frame's id.
 pub const TO_PROFILE: u32 = 12;
+
+/// [`ToWorker::kind`]: the worker keeps so much host memory for contents from now on, ahead of need; the payload is the number of bytes
+/// (`u64`), those of contents that are there included. No answer. Workers know it since [`VERSION_OF_POOL`].
+pub const TO_POOL: u32 = 13;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -145,6 +151,11 @@ pub struct Region {
     /// The number of the file in the worker's mapper ([`crate::sessions::named_pages`]). 0: the worker gets the file.
     pub number: u64,
 }
+
+/// The size in bytes of the chunks in which contents move: the driver's unit of physical memory.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+/// The size in bytes of the blocks of a pool ([`TO_POOL`]): a copy of so many bytes takes little longer than the link needs.
+pub const POOL_BLOCK_BYTES: u64 = 8 << 20;
 
 /// [`MoveTerms::flags`]: as much moves as there is room for. Without it all moves, or nothing.
 ///
@@ -382,6 +393,11 @@ pub fn move_terms_of(payload: &[u8]) -> Option<MoveTerms> {
 /// Returns the request of a [`TO_PROFILE`] frame. `None` for a payload of the wrong size.
 pub fn profile_request(payload: &[u8]) -> Option<u32> {
     u32::read_from_bytes(payload).ok()
+}
+
+/// Returns the bytes of a [`TO_POOL`] frame. `None` for a payload of the wrong size.
+pub fn pool_of(payload: &[u8]) -> Option<u64> {
+    u64::read_from_bytes(payload).ok()
 }
 
 /// Returns the answer of a worker to [`TO_SUSPEND`] or [`TO_RESUME`]. `None` for a payload of the wrong size, or with an unknown

@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::limits::budget::Charge;
 use crate::sessions::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
-    NOT_IDLE, NOTHING_MOVABLE,
+    NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES,
 };
 
 /// The wake-ups that a worker may send for each move and each refusal. It sends one per suspension; one more may have
@@ -153,11 +153,33 @@ struct State {
     begun: Option<Instant>,
     /// Wake-ups that the worker may still send.
     wakes: u32,
-    /// The host memory that its contents are charged for.
+    /// The host memory that its contents are charged for, and that which its worker keeps ready for them.
     charge: Option<Charge>,
+    /// The host memory that its worker keeps for contents, those that are there included, in bytes.
+    pool_bytes: u64,
     /// The time since which contents are kept that are on the card again.
     kept_since: Option<Instant>,
     ended: bool,
+}
+
+impl State {
+    fn charged(&self) -> usize {
+        self.charge.as_ref().map_or(0, Charge::amount)
+    }
+
+    fn add_charge(&mut self, more: Option<Charge>) {
+        match (&mut self.charge, more) {
+            (Some(charge), Some(more)) => charge.merge(more),
+            (charge @ None, more) => *charge = more,
+            _ => {}
+        }
+    }
+
+    /// Gives back what is charged beyond the contents and the worker's pool.
+    fn settle_charge(&mut self) {
+        let needed = usize::try_from(self.moves.stored_bytes.max(self.pool_bytes)).unwrap_or(usize::MAX);
+        self.charge.iter_mut().for_each(|charge| charge.shrink_to(needed));
+    }
 }
 
 /// Where a session's device memory is, and the move under way.
@@ -176,7 +198,14 @@ pub struct SavedResidence {
     moves: Moves,
     wakes: u32,
     charged_bytes: usize,
+    /// Left out without such memory, so that programs that do not know it go on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pool_bytes: u64,
     kept_for: Option<Duration>,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl SavedResidence {
@@ -240,17 +269,18 @@ impl Residence {
         SavedResidence {
             moves: state.moves,
             wakes: state.wakes,
-            charged_bytes: state.charge.as_ref().map_or(0, Charge::amount),
+            charged_bytes: state.charged(),
+            pool_bytes: state.pool_bytes,
             kept_for: state.kept_since.map(|since| since.elapsed()),
         }
     }
 
     /// Goes on with the state of the program before this one. `charge` is for the contents.
     pub fn restore(saved: &SavedResidence, charge: Option<Charge>) -> Self {
-        let SavedResidence { moves, wakes, kept_for, .. } = *saved;
+        let SavedResidence { moves, wakes, kept_for, pool_bytes, .. } = *saved;
         let now = Instant::now();
         let kept_since = kept_for.map(|age| now.checked_sub(age).unwrap_or(now));
-        let state = State { moves, wakes, charge, kept_since, ..State::default() };
+        let state = State { moves, wakes, charge, pool_bytes, kept_since, ..State::default() };
         Self { state: Mutex::new(state), ..Self::default() }
     }
 
@@ -350,20 +380,9 @@ impl Residence {
                 state.kept_since = Some(Instant::now());
             }
         }
-        let stored = usize::try_from(state.moves.stored_bytes).unwrap_or(usize::MAX);
         // What a failed move was to take is given back.
-        let taken = charge.filter(|_| answer.is_ok());
-        let mut kept = match (state.charge.take(), taken) {
-            (Some(mut kept), Some(new)) => {
-                kept.merge(new);
-                Some(kept)
-            }
-            (kept, new) => kept.or(new),
-        };
-        if let Some(kept) = &mut kept {
-            kept.shrink_to(stored);
-        }
-        state.charge = kept.filter(|_| stored > 0);
+        state.add_charge(charge.filter(|_| answer.is_ok()));
+        state.settle_charge();
         drop(state);
         self.changed.notify_all();
         answer
@@ -376,9 +395,31 @@ impl Residence {
         state.kept_since.filter(|_| has_kept).map(|since| since.elapsed())
     }
 
-    /// Returns the host memory that the contents of the last suspension are charged for, in bytes.
+    /// Returns the host memory that the contents of the last suspension and the worker's pool are charged for, in bytes.
     pub fn kept_bytes(&self) -> u64 {
-        self.state.lock().charge.as_ref().map_or(0, |charge| charge.amount() as u64)
+        self.state.lock().charged() as u64
+    }
+
+    /// Returns the host memory that the worker keeps for contents, those that are there included, in bytes.
+    pub fn pool_bytes(&self) -> u64 {
+        self.state.lock().pool_bytes
+    }
+
+    /// Changes the host memory that the worker keeps for contents to `bytes`, or to what `charge`, which takes host memory, gives for it.
+    /// Returns the new number of bytes if it has changed; the worker must be told. Nothing changes while the session moves.
+    pub fn set_pool(&self, bytes: u64, charge: impl FnOnce(u64) -> Charge) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.ended || matches!(state.moves.phase, Phase::Suspending | Phase::Resuming) {
+            return None;
+        }
+        let missing = bytes.saturating_sub(state.charged() as u64);
+        if missing > 0 {
+            state.add_charge(Some(charge(missing)));
+        }
+        let before = std::mem::replace(&mut state.pool_bytes, 0);
+        state.pool_bytes = bytes.min(state.charged() as u64) / POOL_BLOCK_BYTES * POOL_BLOCK_BYTES;
+        state.settle_charge();
+        Some(state.pool_bytes).filter(|now| *now != before)
     }
 
     /// Releases the charge of contents that a running session has kept. Returns false if it has none. The worker must be told.
@@ -388,7 +429,7 @@ impl Residence {
             return false;
         }
         state.moves.stored_bytes = 0;
-        drop(state.charge.take());
+        state.settle_charge();
         true
     }
 
@@ -445,6 +486,7 @@ impl Residence {
     pub fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
+        state.pool_bytes = 0;
         let charge = state.charge.take();
         drop(state);
         drop(charge);

@@ -409,6 +409,11 @@ impl Session {
         self.worker.statistics.calls()
     }
 
+    /// The host memory that its worker has ready for contents, as far as it was told to, in bytes.
+    pub fn ready_memory(&self) -> u64 {
+        self.worker.statistics.ready_memory().min(self.residence.pool_bytes())
+    }
+
     /// The device memory that it is charged for, in bytes.
     pub fn device_memory(&self) -> u64 {
         self.worker.statistics.device_memory()
@@ -441,6 +446,7 @@ impl Session {
             outstanding: self.state.lock().outstanding.len() as u64,
             totals: self.totals(),
             process: ProcessUse::of(self.worker.process.pids()),
+            ready_memory: self.ready_memory(),
             moves: self.residence.moves(),
         }
     }

@@ -44,6 +44,15 @@ impl HostMemory {
         self.budget.charge_up_to(usize::try_from(bytes.min(most)).unwrap_or(usize::MAX))
     }
 
+    /// Returns the part of `pool` bytes that workers may keep ready, `kept` of which they have now.
+    pub fn pool(&self, pool: u64, kept: u64) -> u64 {
+        if self.limit.is_some() {
+            return pool;
+        }
+        let available = self.report.as_ref().and_then(|report| available(report).ok()).unwrap_or(0);
+        pool.min(available.saturating_add(kept) / PART)
+    }
+
     /// The bytes that are taken.
     pub fn used(&self) -> u64 {
         self.budget.used() as u64
@@ -100,5 +109,8 @@ mod tests {
         let taken = memory.charge(u64::MAX).amount() as u64;
         // Other programs run meanwhile.
         assert!(taken > 0 && taken < all / 4 * 3, "{taken} of {all}");
+        // What workers keep was available before.
+        assert!((all / 4..all).contains(&memory.pool(u64::MAX, all / 2)));
+        assert_eq!((memory.pool(1, 0), HostMemory::new(Some(0)).pool(7, 0)), (1, 7));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Suspends and resumes the sessions of a daemon.
 
+mod pool;
 mod waking;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use log::{Level, log};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
+use self::pool::Division;
 use super::host_memory::HostMemory;
 use super::policy::{Candidate, Rules, victims};
 use crate::limits::budget::Charge;
@@ -58,6 +60,8 @@ pub struct Options {
     pub floor: u64,
     /// The host memory that contents may take, in bytes. `None`: half of what is available.
     pub host_memory: Option<u64>,
+    /// The host memory that workers keep ready for contents, in bytes. 0: none.
+    pub pool: u64,
     /// The time for which contents stay in host memory after a session has come back. 0: they do not.
     pub keep: Duration,
 }
@@ -124,6 +128,8 @@ pub struct Suspender {
     has_room: Condvar,
     /// Held while a session is suspended for another one, so that two that need memory do not take one each.
     evicting: Mutex<()>,
+    /// The division of [`Options::pool`].
+    division: Mutex<Division>,
     /// The session that comes back in pieces. Two at the same time would each wait for the room that the other one has.
     in_pieces: Mutex<Option<u64>>,
     /// The way to the other daemons of the host.
@@ -149,6 +155,7 @@ impl Suspender {
             room: Mutex::default(),
             has_room: Condvar::new(),
             evicting: Mutex::default(),
+            division: Mutex::default(),
             in_pieces: Mutex::default(),
             others,
             wakes,
@@ -168,6 +175,7 @@ impl Suspender {
                     suspender.suspend_idle(after);
                 }
                 suspender.forget(suspender.options.keep);
+                suspender.divide_pool();
                 drop(suspender);
                 thread::sleep(interval);
             }
@@ -373,7 +381,7 @@ impl Suspender {
         }
     }
 
-    /// Suspends a session. If there is no host memory, others give up contents that they have kept.
+    /// Suspends a session. If there is no host memory, others give up contents that they have kept, and their shares of the pool.
     fn move_out(
         &self,
         session: &Session,
@@ -384,7 +392,8 @@ impl Suspender {
     ) -> Result<Option<Moved>, MoveError> {
         let result = session.suspend(time, self.charge(session), hold, extent, devices);
         let is_short = matches!(result, Err(MoveError::Failed { outcome: NO_HOST_MEMORY, .. }));
-        if is_short && self.forget(Duration::ZERO) {
+        // Both, whatever the first one finds.
+        if is_short && (self.forget(Duration::ZERO) | self.give_up_pool(session.label())) {
             return session.suspend(time, self.charge(session), hold, extent, devices);
         }
         result
@@ -392,9 +401,13 @@ impl Suspender {
 
     /// Ends contents that running sessions have kept for `age` or longer. Returns whether there were any.
     fn forget(&self, age: Duration) -> bool {
-        let all: Vec<_> = self.sessions.lock().values().map(|entry| entry.session.clone()).collect();
+        let all = self.all_sessions();
         let is_old = |session: &&Arc<Session>| session.residence().kept_for().is_some_and(|kept| kept >= age);
         all.iter().filter(is_old).filter(|session| session.forget()).count() > 0
+    }
+
+    fn all_sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.lock().values().map(|entry| entry.session.clone()).collect()
     }
 
     /// Takes host memory for a session's contents.

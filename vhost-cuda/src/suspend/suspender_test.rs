@@ -11,8 +11,8 @@ use super::*;
 use crate::fixture::sleeping_worker_with;
 use crate::sessions::link::{
     FROM_REPLY, FROM_WAKE, FromWorker, IN_PIECES, MOVED, MOVED_IN_PART, MoveTerms, NO_DEVICE_MEMORY,
-    NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
-    receive_frame, send_reply,
+    NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_POOL, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
+    pool_of, receive_frame, send_reply,
 };
 use crate::sessions::session::{End, Place};
 
@@ -43,6 +43,8 @@ struct Script {
     devices: Mutex<Vec<u64>>,
     /// The devices that it says are full.
     full: AtomicU64,
+    /// The pools that it was told to keep.
+    pools: Mutex<Vec<u64>>,
 }
 
 /// An outcome that means: no answer.
@@ -54,7 +56,12 @@ const GARBAGE: u32 = 102;
 
 impl Fixture {
     fn new(suspender: &Arc<Suspender>, label: u64, connection: u64) -> Self {
-        let (worker, theirs) = sleeping_worker_with(8 * MIB);
+        Self::with(suspender, label, connection, 8 * MIB)
+    }
+
+    /// One with so much device memory.
+    fn with(suspender: &Arc<Suspender>, label: u64, connection: u64, bytes: u64) -> Self {
+        let (worker, theirs) = sleeping_worker_with(bytes);
         let open = Open { pid: label as u32, uid: 0, charged_uid: 0, name: *b"program\0\0\0\0\0\0\0\0\0" };
         let endings = suspender.endings.clone();
         let session = Session::new(
@@ -121,6 +128,15 @@ impl Fixture {
         let deadline = Instant::now() + LONG;
         while self.asked(kind) == 0 {
             assert!(Instant::now() < deadline, "its worker was not asked ({kind})");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until its worker was told to keep this pool.
+    fn is_told(&self, pool: u64) {
+        let deadline = Instant::now() + LONG;
+        while !self.script.pools.lock().contains(&pool) {
+            assert!(Instant::now() < deadline, "its worker was not told of {pool} bytes");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -197,6 +213,10 @@ impl Script {
                     self.suspend.load(Ordering::Relaxed)
                 }
                 TO_RESUME => self.resume.load(Ordering::Relaxed),
+                TO_POOL => {
+                    self.pools.lock().push(pool_of(&frame.payload).unwrap());
+                    continue;
+                }
                 _ => continue,
             };
             let mut moved = Moved {
@@ -582,4 +602,66 @@ fn a_session_in_part_is_all_there() {
     let moves = one.session.residence().moves();
     assert_eq!((moves.suspensions, moves.resumes, moves.suspended_bytes), (1, 1, 0));
     assert_eq!((one.state(), *card.free.lock(), suspender.host_memory().0), ("running", 15, 0));
+}
+
+#[test]
+fn the_pool_is_divided_and_covers_contents() {
+    let suspender = suspender(Options { pool: 48 * MIB, keep: 600 * SECOND, ..Options::default() });
+    let mut one = Fixture::with(&suspender, 1, 1, 32 * MIB);
+    suspender.divide_pool();
+    assert_eq!((one.session.residence().pool_bytes(), suspender.host_memory().0), (32 * MIB, 32 * MIB));
+    suspender.division.lock().shrunk = Some(Instant::now());
+    let two = Fixture::with(&suspender, 2, 2, 32 * MIB);
+    suspender.divide_pool();
+    assert_eq!(two.session.residence().pool_bytes(), 16 * MIB, "shares do not shrink at once");
+    suspender.division.lock().shrunk = None;
+    suspender.divide_pool();
+    suspender.divide_pool();
+    let pools = || [&one, &two].map(|fixture| fixture.session.residence().pool_bytes() / MIB);
+    assert_eq!((pools(), suspender.host_memory().0), ([24, 24], 48 * MIB));
+
+    // Contents of 6 MiB lie in the pool, and may take more.
+    suspender.suspend(&one.session, SECOND, false).unwrap();
+    assert_eq!(suspender.host_memory().0, 48 * MIB);
+    assert!(one.script.budgets.lock()[0] > 24 * MIB);
+    suspender.resume(&one.session, SECOND).unwrap();
+    assert!(one.session.forget());
+    assert_eq!(suspender.host_memory().0, 48 * MIB, "its worker keeps the pages");
+    one.is_told(32 * MIB);
+    one.is_told(24 * MIB);
+    one.end();
+    suspender.divide_pool();
+    assert_eq!((two.session.residence().pool_bytes(), suspender.host_memory().0), (32 * MIB, 32 * MIB));
+}
+
+#[test]
+fn a_suspension_without_host_memory_gets_that_of_the_pool() {
+    let suspender = suspender(Options { pool: 1 << 30, ..Options::default() });
+    let [one, two] = [1, 2].map(|label| Fixture::new(&suspender, label, label));
+    suspender.divide_pool();
+    assert_eq!(suspender.host_memory().0, 16 * MIB);
+    two.script.suspend.store(NO_HOST_MEMORY, Ordering::Relaxed);
+    assert_eq!(suspender.suspend(&two.session, SECOND, false), failed(NO_HOST_MEMORY));
+    assert_eq!(two.asked(TO_SUSPEND), 2, "tried again with the other one's share");
+    one.is_told(0);
+    suspender.divide_pool();
+    assert_eq!(suspender.host_memory().0, 0, "not again at once");
+    assert_eq!(suspender.suspend(&two.session, SECOND, false), failed(NO_HOST_MEMORY));
+    assert_eq!(two.asked(TO_SUSPEND), 3, "there was nothing to give up");
+    suspender.division.lock().given_up = None;
+    suspender.divide_pool();
+    assert_eq!(suspender.host_memory().0, 16 * MIB);
+}
+
+#[test]
+fn the_pool_is_no_larger_than_the_host_memory_for_contents() {
+    let options = Options { pool: 1 << 30, host_memory: Some(44 * MIB), ..Options::default() };
+    let suspender = Suspender::start(options, Arc::default(), None).unwrap();
+    let [one, two] = [1, 2].map(|label| Fixture::with(&suspender, label, label, 32 * MIB));
+    for _ in 0..2 {
+        suspender.divide_pool();
+        let pools = [&one, &two].map(|fixture| fixture.session.residence().pool_bytes() / MIB);
+        assert_eq!(pools.iter().sum::<u64>(), 40, "{pools:?}");
+        assert_eq!(suspender.host_memory().0, 40 * MIB);
+    }
 }

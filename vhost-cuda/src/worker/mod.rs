@@ -34,7 +34,7 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_FORGET, TO_MEMORY, TO_PROFILE, TO_REGION, TO_RESUME,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_FORGET, TO_MEMORY, TO_POOL, TO_PROFILE, TO_REGION, TO_RESUME,
     TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 use ending::{end_process, end_process_of_guest};
@@ -100,6 +100,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies),
             TO_RESUME_REFUSED => session.gate.refuse(),
             TO_FORGET => session.suspension.forget(),
+            TO_POOL => suspend::keep_pool(session, &frame),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),
         }

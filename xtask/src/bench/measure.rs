@@ -77,6 +77,9 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares"]
     )]
     suspend: Vec<u64>,
+    /// With --suspend: host memory for the contents is there ahead of need
+    #[arg(long, requires = "suspend")]
+    suspend_pool: bool,
     /// With --shares: the machines compete for so many GPUs at once. With --suspend: the program has memory of that size on so many
     #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with_all = ["metrics", "replace"])]
     gpus: usize,
@@ -171,8 +174,9 @@ fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SUSPEND))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
-    let BenchArguments { suspend: sizes, rounds, gpus, .. } = arguments;
-    BenchOfSuspend { paths, device, program, logs, sizes, rounds: *rounds, gpus: *gpus }.run()
+    let BenchArguments { suspend: sizes, rounds, gpus, suspend_pool, .. } = arguments;
+    let (rounds, gpus, has_pool) = (*rounds, *gpus, *suspend_pool);
+    BenchOfSuspend { paths, device, program, logs, sizes, rounds, gpus, has_pool }.run()
 }
 
 fn replace(paths: &Paths, arguments: &BenchArguments, replacements: u32) -> Result<()> {

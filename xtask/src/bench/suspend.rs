@@ -2,7 +2,8 @@
 //! `cargo xtask bench --suspend`: how fast the device memory of a program moves to host memory and back.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -15,7 +16,7 @@ use crate::virtio_user::VirtioUser;
 pub const PROGRAM: &str = "tests/bench/suspend.cu";
 /// The steps of a round, in their order.
 const STEPS: [&str; 6] = [
-    "out, to new pages of host memory",
+    "out for the first time",
     "back",
     "out, all changed, to pages that are there",
     "out, nothing changed",
@@ -24,6 +25,10 @@ const STEPS: [&str; 6] = [
 ];
 /// Host memory beyond the contents: temporary memory, and the room for rounding.
 const SPARE_MIB: u64 = 1024;
+
+/// The time for the pages of the pool to be there, and between two looks at it.
+const POOL_TIME: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The time of a step, and the bytes that it moved and copied.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +54,8 @@ pub struct Bench<'a> {
     pub rounds: u32,
     /// The number of GPUs that the program uses.
     pub gpus: usize,
+    /// True with a pool (`--suspend-pool`), which is full before the first suspension.
+    pub has_pool: bool,
 }
 
 impl Bench<'_> {
@@ -86,18 +93,22 @@ impl Bench<'_> {
         // The emulator has as many as it is told.
         config.environment.push(("CUDA_EMULATOR_DEVICES".into(), self.gpus.to_string()));
         let gpus: Vec<String> = (0..self.gpus).map(|gpu| gpu.to_string()).collect();
-        config.arguments.extend([
-            "--gpus".to_owned(),
-            gpus.join(","),
-            "--control".to_owned(),
-            socket.display().to_string(),
-            "--suspend-memory".to_owned(),
-            memory,
-        ]);
+        let options = [
+            ("--gpus", gpus.join(",")),
+            ("--control", socket.display().to_string()),
+            ("--suspend-memory", memory.clone()),
+        ];
+        let pool = self.has_pool.then_some(("--suspend-pool", memory));
+        for (option, value) in options.into_iter().chain(pool) {
+            config.arguments.extend([option.to_owned(), value]);
+        }
         let beside = VirtioUser::start(self.paths, config, &self.logs)?;
         let mut program = Program::start(beside.command(self.paths, &self.program).arg(size.to_string()))?;
         let link = program.ask("link")?;
         program.ask("fill 1")?;
+        if self.has_pool {
+            wait_for_pool(&socket, size << 20)?;
+        }
         let out_new = ask(&socket, "suspend")?;
         let back = ask(&socket, "resume")?;
         program.ask("fill 2")?;
@@ -132,6 +143,21 @@ fn ask(control: &Path, what: &str) -> Result<Figure> {
     let figure =
         |name: &str| answer["sessions"][0][name].as_u64().with_context(|| format!("No {name} in {answer}"));
     Ok(Figure { seconds, moved: figure("suspended_bytes")?, copied: figure("copied_bytes")? })
+}
+
+/// Waits until so many bytes of host memory are ready for contents. Prints how long that took.
+fn wait_for_pool(control: &Path, bytes: u64) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let answer = request(control, r#"{"do":"status"}"#)?;
+        let ready = answer["pool_ready"].as_u64().with_context(|| format!("No pool in {answer}"))?;
+        if ready >= bytes {
+            println!("<!-- {:.1} s until {} MiB were ready -->", begin.elapsed().as_secs_f64(), ready >> 20);
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < POOL_TIME, "The pool has {ready} bytes, and not {bytes}");
+        thread::sleep(LOOK);
+    }
 }
 
 fn line(all: &[Figure]) -> String {

@@ -11,7 +11,7 @@ use super::{Outgoing, Phase, Session};
 use crate::hand_over::freeze;
 use crate::limits::budget::Charge;
 use crate::sessions::link::{
-    self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_RESUME,
+    self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_POOL, TO_RESUME,
     TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, moved_of,
 };
 use crate::sessions::residence::{Begun, Extent, Move, MoveError};
@@ -70,6 +70,20 @@ impl Session {
             self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
         }
         has_kept
+    }
+
+    /// Lets the worker keep `bytes` of host memory for contents, ahead of need, or as much as `charge` gives for it.
+    pub fn keep_pool(&self, bytes: u64, charge: impl FnOnce(u64) -> Charge) {
+        let _permit = freeze::permit();
+        // Locked, so that the worker is told before the next move begins.
+        let state = self.state.lock();
+        if state.phase != Phase::Open || self.worker.version < link::VERSION_OF_POOL {
+            return;
+        }
+        if let Some(bytes) = self.residence.set_pool(bytes, charge) {
+            let header = ToWorker { kind: TO_POOL, ..ToWorker::default() };
+            self.send(Outgoing::Frame(link::encode_request(&header, bytes.as_bytes(), &[], &[]), 0, None));
+        }
     }
 
     fn carry_out(

@@ -143,11 +143,16 @@ pub fn cuMemAllocPitch_v2(
     element_bytes: u32,
 ) -> CuResult<(DevicePtr, u64)> {
     let asked = width.checked_mul(height).ok_or(CudaError::OUT_OF_MEMORY)?;
-    let mut pitch = 0;
+    let (home, mut pitch) = (cx.owner()?, 0);
     let dptr = allocate_blocks(cx, asked, || {
-        let made = cx.gpu().cuMemAllocPitch_v2(width as usize, height as usize, element_bytes)?;
-        pitch = made.1 as u64;
-        Ok((made.0, pitch.saturating_mul(height)))
+        let (address, distance) = cx.session.placed.allocate_rows(
+            cx.gpu(),
+            [width as usize, height as usize],
+            element_bytes,
+            home,
+        )?;
+        pitch = distance;
+        Ok((address, pitch.saturating_mul(height)))
     })?;
     Ok((DevicePtr(dptr), pitch))
 }

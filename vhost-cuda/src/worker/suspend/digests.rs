@@ -8,7 +8,7 @@
 use std::ffi::CString;
 use std::sync::{Arc, Weak};
 
-use super::store::CHUNK_BYTES;
+use super::room::CHUNK_BYTES;
 use crate::worker::gpu::{CuResult, CudaError, Driver};
 use crate::worker::objects::Object;
 

@@ -12,8 +12,11 @@
 
 mod digests;
 mod idle;
+mod pages;
 pub(super) mod parts;
 mod pinned;
+mod registrar;
+mod room;
 mod steps;
 mod store;
 pub(super) mod suspended;
@@ -32,7 +35,9 @@ use zerocopy::IntoBytes;
 use self::digests::{Kernel, Key};
 use self::parts::Part;
 use self::pinned::InContext;
+use self::registrar::InSession;
 use self::steps::{Group, Unmoved};
+use self::store::Store;
 use self::suspended::{Suspended, Suspension};
 use super::gpu::{CuResult, CudaError};
 use super::objects::contexts::Context;
@@ -42,6 +47,7 @@ use super::state::SessionState;
 use crate::sessions::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
     NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
+    pool_of,
 };
 use crate::sessions::recording::{BACK, OUT};
 
@@ -50,6 +56,13 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(20);
 const OPEN: Duration = Duration::from_millis(5);
 /// The maximum time limit of a suspension: the daemon has its own.
 const MAX_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// Keeps as much host memory for contents as the daemon says.
+pub fn keep_pool(session: &'static SessionState, frame: &Frame) {
+    if let Some(bytes) = pool_of(&frame.payload) {
+        session.suspension.pages.keep(bytes, InSession(session));
+    }
+}
 
 /// Executes a request of the daemon to suspend or resume the session, on a thread of its own. It is always answered.
 pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>) {
@@ -177,7 +190,12 @@ fn give_back(
     let mut placed = session.placed.lock();
     let mut now = suspended.take().unwrap_or_else(|| {
         let created = reservations.movable(&with_context);
-        Suspended { store: kept.unwrap_or_default(), created, moved_bytes: 0, copied_bytes: 0 }
+        Suspended {
+            store: kept.unwrap_or_else(|| Store::new(&session.suspension.pages)),
+            created,
+            moved_bytes: 0,
+            copied_bytes: 0,
+        }
     });
     let all: Vec<&mut Part> = placed.movable().chain(now.created.iter_mut().map(|(_, part)| part)).collect();
     let addresses: BTreeSet<u64> = all.iter().map(|part| part.address()).collect();

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use super::digests::{Digest, Key, ROUNDS, THREADS};
-use super::store::CHUNK_BYTES;
+use super::room::{CHUNK_BYTES, Room};
 use super::transfer::{BUFFERS, Carrier, Carriers};
 use crate::worker::gpu::{
     CUcontext, CUfunction, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED,
@@ -119,9 +119,25 @@ impl Carrier for Pinned<'_> {
         }
     }
 
-    unsafe fn clear(&mut self, buffer: usize, address: u64) -> CuResult<()> {
+    unsafe fn clear(&mut self, address: u64) -> CuResult<()> {
         // SAFETY: the caller vouches for a chunk of the session's memory.
-        unsafe { self.gpu.cuMemsetD8Async(address, 0, CHUNK_BYTES as usize, self.streams[buffer]) }
+        unsafe { self.gpu.cuMemsetD8Async(address, 0, CHUNK_BYTES as usize, self.streams[0]) }
+    }
+
+    unsafe fn fetch_to(&mut self, room: Room, address: u64, chunks: usize) -> CuResult<()> {
+        let (place, bytes) = (room.address() as *mut c_void, chunks * CHUNK_BYTES as usize);
+        // SAFETY: the caller vouches for the memory at both ends.
+        unsafe { self.gpu.cuMemcpyDtoHAsync_v2(place, address, bytes, self.streams[0]) }
+    }
+
+    unsafe fn send_from(&mut self, room: Room, address: u64, chunks: usize) -> CuResult<()> {
+        let (place, bytes) = (room.address() as *const c_void, chunks * CHUNK_BYTES as usize);
+        // SAFETY: as in `fetch_to`.
+        unsafe { self.gpu.cuMemcpyHtoDAsync_v2(address, place, bytes, self.streams[0]) }
+    }
+
+    fn finish(&mut self) -> CuResult<()> {
+        self.streams.iter().try_for_each(|&stream| self.gpu.cuStreamSynchronize(stream))
     }
 
     unsafe fn digests(&mut self, addresses: &[u64]) -> CuResult<Vec<Digest>> {

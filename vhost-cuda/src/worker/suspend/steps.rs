@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::digests::Digest;
 use super::parts::{Memory, Part};
-use super::store::{CHUNK_BYTES, Store};
+use super::room::CHUNK_BYTES;
+use super::store::Store;
 use super::transfer::{Carrier, Carriers, fetch_all, send_all};
 use crate::worker::gpu::{CuResult, CudaError};
 

@@ -2,10 +2,14 @@
 //! Moves with two devices of this process's own, which fail at each call in turn. Nothing may be lost.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::super::pages::{Pages, Registrar};
 use super::super::parts::Mapping;
+use super::super::room::Room;
 use super::super::transfer::BUFFERS;
 use super::*;
 use crate::worker::gpu::{RawAccess, RawAllocation, RawLocation};
@@ -227,11 +231,37 @@ impl Carrier for FakeCarrier<'_> {
         })
     }
 
-    unsafe fn clear(&mut self, _: usize, address: u64) -> CuResult<()> {
+    unsafe fn clear(&mut self, address: u64) -> CuResult<()> {
         self.0.call(|state| {
             state.at(self.1, address)?.fill(0);
             Ok(())
         })
+    }
+
+    unsafe fn fetch_to(&mut self, room: Room, address: u64, chunks: usize) -> CuResult<()> {
+        self.0.call(|state| {
+            for index in 0..chunks {
+                let contents = state.at(self.1, address + index as u64 * CHUNK_BYTES)?;
+                // SAFETY: as many rooms as there are chunks (`Carrier::fetch_to`).
+                unsafe { Room::at(room.address() + index * CHUNK_BYTES as usize, true).store(contents) };
+            }
+            Ok(())
+        })
+    }
+
+    unsafe fn send_from(&mut self, room: Room, address: u64, chunks: usize) -> CuResult<()> {
+        self.0.call(|state| {
+            for index in 0..chunks {
+                let contents = state.at(self.1, address + index as u64 * CHUNK_BYTES)?;
+                // SAFETY: as above.
+                unsafe { Room::at(room.address() + index * CHUNK_BYTES as usize, true).load(contents) };
+            }
+            Ok(())
+        })
+    }
+
+    fn finish(&mut self) -> CuResult<()> {
+        self.0.call(|_| Ok(()))
     }
 
     unsafe fn digests(&mut self, addresses: &[u64]) -> CuResult<Vec<Digest>> {
@@ -566,6 +596,62 @@ fn every_call_may_fail_in_pieces() {
         assert_eq!(device.contents(), before, "{fails}");
         if calls < fails {
             assert!(ok);
+            return;
+        }
+    }
+}
+
+impl Registrar for () {
+    unsafe fn register(&self, _: usize, _: usize) -> bool {
+        true
+    }
+
+    fn unregister(&self, _: usize) -> bool {
+        true
+    }
+}
+
+/// A store whose first rooms are those of a pool, as many as there are in a block.
+fn with_pool() -> (Arc<Pages>, Store) {
+    let pages = Arc::<Pages>::default();
+    pages.keep(4 * CHUNK_BYTES, ());
+    let begun = Instant::now();
+    loop {
+        let rooms = pages.take(4).unwrap();
+        let is_ready = rooms.iter().all(|room| room.is_registered());
+        rooms.into_iter().for_each(|room| pages.give(room));
+        if is_ready {
+            return (pages.clone(), Store::new(&pages));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "there is no pool");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Eight chunks that are not zeros, of which four have rooms in the pool; two of them are carried by one copy.
+#[test]
+fn every_call_may_fail_with_a_pool() {
+    let (pages, _) = with_pool();
+    for fails in 1.. {
+        let device = FakeDevice::default();
+        let mut parts = [device.part(BASE, 3, &[]), device.part(BASE + (1 << 32), 10, &[])];
+        device.write(BASE + (1 << 32) + CHUNK_BYTES, 7);
+        let before = device.contents();
+        device.fail_at(&[fails]);
+        let outcome = suspend_again(&device, &mut parts, u64::MAX, Store::new(&pages));
+        let calls = device.fail_at(&[fails]);
+        let Ok((store, _)) = outcome else {
+            assert_eq!(device.contents(), before, "{fails}");
+            continue;
+        };
+        assert_eq!(store.stored_bytes(), 8 * CHUNK_BYTES);
+        if resume(&device, &mut parts, &store).is_err() {
+            device.fail_at(&[]);
+            resume(&device, &mut parts, &store).unwrap();
+        }
+        let came_back = device.fail_at(&[]);
+        assert_eq!(device.contents(), before, "{fails}");
+        if calls.max(came_back) < fails {
             return;
         }
     }

@@ -6,82 +6,40 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use super::digests::Digest;
+use super::pages::Pages;
+use super::room::{CHUNK_BYTES, Room};
 use super::transfer::Piece;
-
-/// The size of a chunk in bytes: the driver's unit of physical memory.
-pub const CHUNK_BYTES: u64 = 2 << 20;
-
-/// The room for a chunk.
-///
-/// # Invariants
-///
-/// The address of [`CHUNK_BYTES`] bytes in the mapping of a [`Contents`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room(usize);
-
-impl Room {
-    /// Stores a chunk.
-    ///
-    /// # Safety
-    ///
-    /// The store must live, and no other thread may use this room meanwhile.
-    pub unsafe fn store(self, chunk: &[u8]) {
-        assert_eq!(chunk.len() as u64, CHUNK_BYTES, "a whole chunk");
-        // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
-        unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), self.0 as *mut u8, chunk.len()) }
-    }
-
-    /// Copies the chunk to a buffer.
-    ///
-    /// # Safety
-    ///
-    /// The store must live, and no other thread may write to this room meanwhile.
-    pub unsafe fn load(self, chunk: &mut [u8]) {
-        assert_eq!(chunk.len() as u64, CHUNK_BYTES, "a whole chunk");
-        // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
-        unsafe { std::ptr::copy_nonoverlapping(self.0 as *const u8, chunk.as_mut_ptr(), chunk.len()) }
-    }
-}
 
 /// A chunk of a part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Chunk {
     /// The digest of its contents.
     digest: Digest,
-    /// True if its room has these contents, or will have them when the suspension succeeds. False for zeros.
-    stored: bool,
+    /// The room with these contents, or for them when the suspension succeeds. `None` for zeros.
+    room: Option<Room>,
 }
 
 /// The contents of a part.
 ///
 /// # Invariants
 ///
-/// `base` is the address of a private mapping that this value owns, with [`CHUNK_BYTES`] bytes for each of `chunks`, at least one.
+/// The rooms of `chunks` were taken from `pages`, each for one chunk.
 #[derive(Debug)]
 struct Contents {
-    base: usize,
+    pages: Arc<Pages>,
     chunks: Vec<Chunk>,
 }
 
 impl Contents {
-    fn new(bytes: u64) -> io::Result<Self> {
+    fn new(pages: &Arc<Pages>, bytes: u64) -> io::Result<Self> {
         let count = (bytes / CHUNK_BYTES) as usize;
         let mut chunks = Vec::new();
         chunks.try_reserve_exact(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
         chunks.resize(count, Chunk::default());
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping that replaces nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // A hint: fewer faults and fewer page tables.
-        // SAFETY: the new mapping.
-        unsafe { libc::madvise(base, bytes as usize, libc::MADV_HUGEPAGE) };
-        Ok(Self { base: base as usize, chunks })
+        Ok(Self { pages: pages.clone(), chunks })
     }
 
     fn bytes(&self) -> u64 {
@@ -89,42 +47,56 @@ impl Contents {
     }
 
     fn stored_bytes(&self) -> u64 {
-        self.chunks.iter().filter(|chunk| chunk.stored).count() as u64 * CHUNK_BYTES
-    }
-
-    fn room(&self, index: usize) -> Room {
-        assert!(index < self.chunks.len(), "a chunk of this part");
-        Room(self.base + index * CHUNK_BYTES as usize)
+        self.chunks.iter().filter(|chunk| chunk.room.is_some()).count() as u64 * CHUNK_BYTES
     }
 
     /// Notes the digests of the part at `address`. Adds the chunks whose contents are to be copied to `pieces`.
-    fn note(&mut self, address: u64, digests: &[Digest], zeros: Digest, pieces: &mut Vec<Piece>) {
-        for (index, &digest) in digests.iter().enumerate() {
-            let room = self.room(index);
-            let Some(chunk) = self.chunks.get_mut(index) else { return };
-            let before = std::mem::replace(chunk, Chunk { digest, stored: digest != zeros });
-            if chunk.stored && !(before.stored && before.digest == digest) {
-                pieces.push(Piece { address: address + index as u64 * CHUNK_BYTES, room: Some(room) });
-            } else if before.stored && !chunk.stored {
-                // SAFETY: a chunk of this value's mapping (invariants), of which nobody reads the contents any more.
-                unsafe { libc::madvise(room.0 as *mut _, CHUNK_BYTES as usize, libc::MADV_DONTNEED) };
+    ///
+    /// Errors: the process gets no addresses. The contents are of no use then.
+    fn note(
+        &mut self,
+        address: u64,
+        digests: &[Digest],
+        zeros: Digest,
+        pieces: &mut Vec<Piece>,
+    ) -> io::Result<()> {
+        let both = || self.chunks.iter().zip(digests);
+        let missing = both().filter(|(chunk, digest)| chunk.room.is_none() && **digest != zeros).count();
+        let mut rooms = self.pages.take(missing)?.into_iter();
+        for ((chunk, &digest), index) in self.chunks.iter_mut().zip(digests).zip(0..) {
+            let before = std::mem::replace(chunk, Chunk { digest, room: None });
+            if digest == zeros {
+                before.room.into_iter().for_each(|room| self.pages.give(room));
+                continue;
+            }
+            chunk.room = Some(before.room.or_else(|| rooms.next()).ok_or(io::ErrorKind::OutOfMemory)?);
+            if before.room.is_none() || before.digest != digest {
+                pieces.push(Piece { address: address + index * CHUNK_BYTES, room: chunk.room });
             }
         }
+        Ok(())
     }
 }
 
 impl Drop for Contents {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's (invariant).
-        unsafe { libc::munmap(self.base as *mut _, self.bytes() as usize) };
+        self.chunks.iter().filter_map(|chunk| chunk.room).for_each(|room| self.pages.give(room));
     }
 }
 
 /// The contents of all parts of a session, by their addresses.
 #[derive(Debug, Default)]
-pub struct Store(BTreeMap<u64, Contents>);
+pub struct Store {
+    pages: Arc<Pages>,
+    contents: BTreeMap<u64, Contents>,
+}
 
 impl Store {
+    /// Stores contents in `pages`.
+    pub fn new(pages: &Arc<Pages>) -> Self {
+        Self { pages: pages.clone(), contents: BTreeMap::new() }
+    }
+
     /// Prepares for the contents of `parts` (address and bytes, whole chunks), whose chunks have these digests, in the same order.
     /// Returns the chunks that are to be copied. Until all are, the contents of these parts are of no use.
     ///
@@ -137,43 +109,42 @@ impl Store {
     ) -> io::Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         for &(address, bytes) in parts {
-            let same = self.0.remove(&address).filter(|contents| contents.bytes() == bytes);
-            let mut contents = same.map_or_else(|| Contents::new(bytes), Ok)?;
+            let same = self.contents.remove(&address).filter(|contents| contents.bytes() == bytes);
+            let mut contents = same.map_or_else(|| Contents::new(&self.pages, bytes), Ok)?;
             let of_it;
             let count = contents.chunks.len();
             (of_it, digests) = digests.split_at_checked(count).ok_or(io::ErrorKind::InvalidInput)?;
-            contents.note(address, of_it, zeros, &mut pieces);
-            self.0.insert(address, contents);
+            contents.note(address, of_it, zeros, &mut pieces)?;
+            self.contents.insert(address, contents);
         }
         Ok(pieces)
     }
 
     /// Ends the contents of the part at `address`.
     pub fn remove(&mut self, address: u64) {
-        self.0.remove(&address);
+        self.contents.remove(&address);
     }
 
     /// Ends the contents of all parts but those at addresses for which `stays` is true.
     pub fn retain(&mut self, stays: impl Fn(u64) -> bool) {
-        self.0.retain(|&address, _| stays(address));
+        self.contents.retain(|&address, _| stays(address));
     }
 
     /// Returns the bytes of memory that contents take.
     pub fn stored_bytes(&self) -> u64 {
-        self.0.values().map(Contents::stored_bytes).sum()
+        self.contents.values().map(Contents::stored_bytes).sum()
     }
 
     /// Returns the bytes of memory that the contents of the part at `address` take.
     pub fn stored_bytes_of(&self, address: u64) -> u64 {
-        self.0.get(&address).map_or(0, Contents::stored_bytes)
+        self.contents.get(&address).map_or(0, Contents::stored_bytes)
     }
 
     /// Returns the chunks of the part at `address`, with their digests. Those without room are zeros.
     pub fn chunks(&self, address: u64) -> impl Iterator<Item = (Piece, Digest)> {
-        self.0.get(&address).into_iter().flat_map(move |contents| {
-            contents.chunks.iter().enumerate().map(move |(index, chunk)| {
-                let room = chunk.stored.then(|| contents.room(index));
-                (Piece { address: address + index as u64 * CHUNK_BYTES, room }, chunk.digest)
+        self.contents.get(&address).into_iter().flat_map(move |contents| {
+            contents.chunks.iter().zip(0..).map(move |(chunk, index)| {
+                (Piece { address: address + index * CHUNK_BYTES, room: chunk.room }, chunk.digest)
             })
         })
     }
@@ -181,9 +152,7 @@ impl Store {
     /// Changes the first byte of the part at `address`, as broken memory would.
     #[cfg(test)]
     pub fn damage(&self, address: u64) {
-        let room = self.0[&address].room(0);
-        // SAFETY: the byte lies in the mapping (invariant); no other thread is there in tests.
-        unsafe { *(room.0 as *mut u8) ^= 1 };
+        self.contents[&address].chunks[0].room.unwrap().damage();
     }
 }
 

@@ -2,13 +2,14 @@
 //! The state of a session between moves.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use parking_lot::Mutex;
 
 use super::digests::{Kernel, Key};
+use super::pages::Pages;
 use super::parts::Part;
 use super::store::Store;
 
@@ -19,6 +20,8 @@ pub struct Suspension {
     pub is_moving: AtomicBool,
     /// `None` while the session runs. Locked across each move.
     pub suspended: Mutex<Option<Suspended>>,
+    /// Host memory for contents.
+    pub pages: Arc<Pages>,
     /// The contents of the last suspension, while the session runs.
     pub kept: Mutex<Option<Store>>,
     /// The key of the session's digests.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies contents between the device and the store, by several threads through pinned buffers.
+//! Copies contents between the device and the store: the device does it alone where rooms are registered with the driver, and several
+//! threads do it through pinned buffers elsewhere.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::digests::Digest;
-use super::store::Room;
+use super::room::{CHUNK_BYTES, Room};
 use crate::worker::gpu::CuResult;
 
 /// The maximum number of threads for a device: about as many as fill its link.
@@ -39,12 +40,27 @@ pub trait Carrier {
     ///
     /// As for [`Self::fetch`].
     unsafe fn send(&mut self, buffer: usize, address: u64) -> CuResult<()>;
-    /// Starts to fill a chunk of the device with zeros, behind the copies of a buffer.
+    /// Starts to fill a chunk of the device with zeros. [`Self::finish`] waits for it.
     ///
     /// # Safety
     ///
     /// As for [`Self::fetch`].
-    unsafe fn clear(&mut self, buffer: usize, address: u64) -> CuResult<()>;
+    unsafe fn clear(&mut self, address: u64) -> CuResult<()>;
+    /// Starts a copy of `chunks` chunks from the device straight to rooms. [`Self::finish`] waits for it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::fetch`]. So many rooms must lie one after the other from `room` on, registered, and used by nobody else until the
+    /// copy has ended.
+    unsafe fn fetch_to(&mut self, room: Room, address: u64, chunks: usize) -> CuResult<()>;
+    /// Starts a copy of `chunks` chunks straight from rooms to the device.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::fetch_to`].
+    unsafe fn send_from(&mut self, room: Room, address: u64, chunks: usize) -> CuResult<()>;
+    /// Waits for all copies.
+    fn finish(&mut self) -> CuResult<()>;
     /// Returns the digests of the chunks at these addresses. No copies may be under way.
     ///
     /// # Safety
@@ -78,7 +94,20 @@ pub trait Carriers: Sync {
 /// The pieces must be the session's memory, which no work uses and which stays mapped, and each one in the list once. Their
 /// rooms must be those of a store that nobody else uses.
 pub unsafe fn fetch_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<()> {
-    each(carriers, pieces, |carrier, next| {
+    let is_direct = |piece: &Piece| piece.room.is_some_and(Room::is_registered);
+    let (direct, others): (Vec<Piece>, Vec<Piece>) =
+        pieces.iter().copied().partition(|piece| is_direct(piece));
+    if !direct.is_empty() {
+        let mut carrier = carriers.carrier()?;
+        for run in runs(&direct) {
+            let Some(room) = run[0].room else { continue };
+            // SAFETY: the caller promises memory of the session that stays mapped, and rooms that nobody else uses; dropping the carrier
+            // waits for the copies. The rooms of a run are one after the other.
+            unsafe { carrier.fetch_to(room, run[0].address, run.len()) }?;
+        }
+        carrier.finish()?;
+    }
+    each(carriers, &others, |carrier, next| {
         let mut started = VecDeque::with_capacity(BUFFERS);
         let mut buffer = 0;
         loop {
@@ -109,24 +138,43 @@ pub unsafe fn fetch_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<
 ///
 /// As for [`fetch_all`].
 pub unsafe fn send_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<()> {
-    each(carriers, pieces, |carrier, next| {
+    let is_direct = |piece: &Piece| piece.room.is_none_or(Room::is_registered);
+    let (direct, others): (Vec<Piece>, Vec<Piece>) =
+        pieces.iter().copied().partition(|piece| is_direct(piece));
+    if !direct.is_empty() {
+        let mut carrier = carriers.carrier()?;
+        for run in runs(&direct) {
+            // SAFETY: as in `fetch_all`.
+            unsafe {
+                match run[0].room {
+                    Some(room) => carrier.send_from(room, run[0].address, run.len()),
+                    None => carrier.clear(run[0].address),
+                }
+            }?;
+        }
+        carrier.finish()?;
+    }
+    each(carriers, &others, |carrier, next| {
         let mut buffer = 0;
         while let Some(&Piece { address, room }) = next() {
-            match room {
-                Some(room) => {
-                    let contents = carrier.wait(buffer)?;
-                    // SAFETY: as in `fetch_all`.
-                    unsafe {
-                        room.load(contents);
-                        carrier.send(buffer, address)
-                    }?;
-                }
-                // SAFETY: as in `fetch_all`.
-                None => unsafe { carrier.clear(buffer, address) }?,
-            }
+            let Some(room) = room else { continue };
+            let contents = carrier.wait(buffer)?;
+            // SAFETY: as in `fetch_all`.
+            unsafe {
+                room.load(contents);
+                carrier.send(buffer, address)
+            }?;
             buffer = (buffer + 1) % BUFFERS;
         }
         (0..BUFFERS).try_for_each(|buffer| carrier.wait(buffer).map(drop))
+    })
+}
+
+/// Returns the pieces in runs that one copy carries: chunks one after the other on the device, whose rooms are one after the other, too.
+fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
+    pieces.chunk_by(|one, next| {
+        let is_next = one.address + CHUNK_BYTES == next.address;
+        is_next && one.room.zip(next.room).is_some_and(|(one, next)| one.is_before(next))
     })
 }
 

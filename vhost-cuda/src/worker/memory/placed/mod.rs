@@ -177,6 +177,36 @@ impl Placed {
         }
     }
 
+    /// Allocates `height` rows of `width` bytes as `cuMemAllocPitch` does. Returns the address, and the distance of two rows in bytes. The
+    /// shadow is a row of one byte: its distance is the unit of all others.
+    ///
+    /// Errors: the driver's.
+    pub fn allocate_rows(
+        &self,
+        gpu: &Driver,
+        [width, height]: [usize; 2],
+        element: u32,
+        home: Home,
+    ) -> CuResult<(u64, u64)> {
+        let by_driver =
+            || gpu.cuMemAllocPitch_v2(width, height, element).map(|(address, pitch)| (address, pitch as u64));
+        if self.limit == 0 || width == 0 || height == 0 {
+            return by_driver();
+        }
+        self.end_freed(gpu);
+        self.anchor(gpu, home.context);
+        let (shadow, unit) = gpu.cuMemAllocPitch_v2(1, 1, element)?;
+        let pitch = width.checked_next_multiple_of(unit.max(1)).map_or(u64::MAX, |pitch| pitch as u64);
+        let bytes = pitch.checked_mul(height as u64).ok_or(CudaError::OUT_OF_MEMORY);
+        let placed = bytes.and_then(|bytes| self.place(gpu, bytes, shadow, home));
+        placed.map(|address| (address, pitch)).or_else(|_| {
+            let made = by_driver();
+            // SAFETY: allocated above, and nobody else has its address.
+            let _ = unsafe { gpu.cuMemFree_v2(shadow) };
+            made
+        })
+    }
+
     /// Makes the context's anchor unless it has one. Without one, all is only slower. The emulator has no blocks.
     fn anchor(&self, gpu: &Driver, context: u64) {
         if !self.emulated && self.lock().anchored.insert(context) && gpu.cuMemAlloc_v2(1).is_err() {

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rooms for chunks of contents, and the mappings in which they lie.
+
+use std::io;
+
+pub use crate::sessions::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
+
+/// The sizes of a room and of a block of them in bytes. A room is as large as the kernel's huge pages.
+pub const CHUNK: usize = CHUNK_BYTES as usize;
+pub const BLOCK: usize = POOL_BLOCK_BYTES as usize;
+/// The number of rooms in a block.
+pub const ROOMS: usize = BLOCK / CHUNK;
+/// The size of the kernel's small pages in bytes.
+pub const PAGE: usize = 4096;
+
+/// The room for a chunk.
+///
+/// # Invariants
+///
+/// `address` is that of [`CHUNK`] bytes in an [`Area`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    address: usize,
+    /// True if the block that it lies in was registered with the driver, so that the device copies without a buffer between.
+    is_registered: bool,
+}
+
+impl Room {
+    /// The room at `address`.
+    ///
+    /// # Safety
+    ///
+    /// The invariant.
+    pub unsafe fn at(address: usize, is_registered: bool) -> Self {
+        Self { address, is_registered }
+    }
+
+    /// Its address.
+    pub fn address(self) -> usize {
+        self.address
+    }
+
+    /// Returns whether the device can copy to it and from it.
+    pub fn is_registered(self) -> bool {
+        self.is_registered
+    }
+
+    /// Returns whether `other` begins where this room ends, in the same registered block.
+    pub fn is_before(self, other: Self) -> bool {
+        let is_one_block = self.address / BLOCK == other.address / BLOCK;
+        self.is_registered && other.is_registered && is_one_block && self.address + CHUNK == other.address
+    }
+
+    /// Stores a chunk.
+    ///
+    /// # Safety
+    ///
+    /// The room must be taken ([`super::pages::Pages::take`]), and nobody else may use it meanwhile.
+    pub unsafe fn store(self, chunk: &[u8]) {
+        assert_eq!(chunk.len(), CHUNK, "a whole chunk");
+        // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
+        unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), self.address as *mut u8, CHUNK) }
+    }
+
+    /// Copies the chunk to a buffer.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::store`].
+    pub unsafe fn load(self, chunk: &mut [u8]) {
+        assert_eq!(chunk.len(), CHUNK, "a whole chunk");
+        // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
+        unsafe { std::ptr::copy_nonoverlapping(self.address as *const u8, chunk.as_mut_ptr(), CHUNK) }
+    }
+
+    /// Changes the first byte, as broken memory would.
+    #[cfg(test)]
+    pub fn damage(self) {
+        // SAFETY: the byte lies in an area (invariant); no other thread is there in tests.
+        unsafe { *(self.address as *mut u8) ^= 1 };
+    }
+}
+
+/// A mapping with rooms.
+///
+/// # Invariants
+///
+/// `base` is the address of a private mapping of `bytes` bytes that this value owns.
+#[derive(Debug)]
+pub struct Area {
+    base: usize,
+    bytes: usize,
+}
+
+impl Area {
+    /// Maps addresses for `count` parts of `size` bytes each, without pages.
+    ///
+    /// Errors: the process gets no more addresses.
+    pub fn new(count: usize, size: usize) -> io::Result<Self> {
+        // One more, because the first part begins at a multiple of its size, as huge pages do.
+        let bytes = count.checked_add(1).and_then(|count| count.checked_mul(size));
+        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping that replaces nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // A hint: fewer faults and fewer page tables.
+        // SAFETY: the new mapping.
+        unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
+        Ok(Self { base: base as usize, bytes })
+    }
+
+    /// Returns the addresses of the parts of `size` bytes, which must be that of [`Self::new`], the last one first.
+    pub fn parts(&self, size: usize) -> impl Iterator<Item = usize> {
+        let first = self.base.next_multiple_of(size);
+        (0..self.bytes / size - 1).rev().map(move |index| first + index * size)
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's (invariant). Rooms in it have ended: `super::pages` counts them.
+        unsafe { libc::munmap(self.base as *mut _, self.bytes) };
+    }
+}
+
+/// Lets the kernel provide the pages at these addresses. Returns false if it has none.
+///
+/// # Safety
+///
+/// They must lie in an [`Area`], and nobody may use the contents.
+pub unsafe fn fill(address: usize, bytes: usize) -> bool {
+    // SAFETY: the caller vouches for a mapping of this module. The call changes no contents.
+    if unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+        return true;
+    }
+    if io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+        return false;
+    }
+    // Kernels before 5.14 do not know the call.
+    for offset in (0..bytes).step_by(PAGE) {
+        // SAFETY: the caller vouches for a mapping of which nobody uses the contents.
+        unsafe { ((address + offset) as *mut u8).write_volatile(0) };
+    }
+    true
+}
+
+/// Gives the pages at these addresses back to the kernel.
+///
+/// # Safety
+///
+/// As for [`fill`].
+pub unsafe fn empty(address: usize, bytes: usize) {
+    // SAFETY: the caller vouches for a mapping of this module of which nobody uses the contents.
+    unsafe { libc::madvise(address as *mut _, bytes, libc::MADV_DONTNEED) };
+}
