@@ -13,7 +13,7 @@ use clap::Args;
 use cuda_library_rows::Library;
 use serde_json::Value;
 
-use crate::bench::{REPLACE_PROGRAM, SHARES_PROGRAM, SUSPEND_PROGRAM};
+use crate::bench::{PROFILE_PROGRAM, REPLACE_PROGRAM, SHARES_PROGRAM, SUSPEND_PROGRAM};
 use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::kernel::{FileSharing, Flavour, Kernel};
@@ -229,6 +229,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
     put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
     put(&program::compile(paths, &paths.root.join(REPLACE_PROGRAM))?, &to.join("replace"))?;
     put(&program::compile(paths, &paths.root.join(SUSPEND_PROGRAM))?, &to.join("suspend"))?;
+    put(&program::compile(paths, &paths.root.join(PROFILE_PROGRAM))?, &to.join("profile"))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
 }
 

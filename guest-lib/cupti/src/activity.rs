@@ -7,7 +7,7 @@ use cuda_abi::{API_DRIVER, API_RUNTIME};
 
 use crate::cbids::COUNT;
 use crate::result::{CUptiResult, INVALID_KIND, INVALID_PARAMETER, NOT_SUPPORTED, Result, enter, set};
-use crate::{buffers, callbacks, calls, driver, kinds, library, numbers, pageable, queue, work};
+use crate::{buffers, callbacks, kinds, library, numbers, pageable, queue, quiet, settings, work};
 
 /// `CUPTI_API_VERSION` of CUDA 13.5 and 12.9, which define the records of this library.
 const VERSION: u32 = 130_500;
@@ -24,13 +24,13 @@ fn set_kind(kind: u32, enabled: bool) -> Result {
     let before = kinds::is_enabled(kind);
     if kinds::is_work(kind) && before != enabled {
         // Earlier work is recorded with the earlier settings: programs disable first and flush afterwards.
-        calls::quietly(work::fetch);
+        quiet::quietly(work::fetch);
         kinds::note_change(kind, numbers::last());
     }
     kinds::set(kind, enabled);
-    driver::update().inspect_err(|_| {
+    settings::update().inspect_err(|_| {
         kinds::set(kind, before);
-        let _ = driver::update();
+        let _ = settings::update();
     })
 }
 
@@ -39,7 +39,7 @@ fn set_function(api: u32, cbid: u32, enabled: bool) -> Result {
         return Err(INVALID_PARAMETER);
     }
     kinds::set_function(api, cbid, enabled);
-    driver::update()
+    settings::update()
 }
 
 /// Records activities of a kind.
@@ -84,7 +84,7 @@ pub extern "C" fn cuptiFinalize() -> CUptiResult {
     enter(|| {
         kinds::clear();
         callbacks::clear();
-        let ended = driver::update();
+        let ended = settings::update();
         queue::clear();
         // Returns the buffer to the program.
         buffers::deliver();

@@ -16,7 +16,7 @@ use cuda_abi::{
 
 use crate::queue::{self, Record};
 use crate::result::{CUptiResult, INVALID_KIND, INVALID_PARAMETER, MAX_LIMIT_REACHED, Result, enter, set};
-use crate::{calls, work};
+use crate::{quiet, work};
 
 /// `CUpti_BuffersCallbackRequestFunc`
 type Request = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
@@ -110,7 +110,7 @@ impl Buffer {
 
 /// Fetches the work of GPUs, and delivers all records to the program. Does nothing within its callbacks.
 pub fn deliver() {
-    calls::quietly(|| deliver_into(&mut DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
+    quiet::quietly(|| deliver_into(&mut DELIVERY.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
 /// Returns the buffer, unless another thread uses it. A call of the program must not wait for the program's callback in
@@ -130,7 +130,7 @@ pub fn prepare() {
         return;
     }
     let Some((request, _)) = callbacks() else { return };
-    calls::quietly(|| {
+    quiet::quietly(|| {
         let Some(mut buffer) = without_waiting() else { return };
         if buffer.is_none() {
             *buffer = Buffer::request(request);
@@ -141,7 +141,7 @@ pub fn prepare() {
 
 /// Delivers records, unless another thread does.
 pub fn deliver_without_waiting() {
-    calls::quietly(|| without_waiting().as_deref_mut().map(deliver_into));
+    quiet::quietly(|| without_waiting().as_deref_mut().map(deliver_into));
 }
 
 fn deliver_into(place: &mut Option<Buffer>) {

@@ -11,14 +11,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::API_DRIVER;
 
-use crate::calls::{Call, quietly};
+use crate::calls::Call;
 use crate::cbids::{self, COUNT};
+use crate::quiet::quietly;
 use crate::resources::{self, CONTEXT_CREATED, CONTEXT_DESTROY_STARTING};
 use crate::result::{
     CUptiResult, INVALID_OPERATION, INVALID_PARAMETER, MULTIPLE_SUBSCRIBERS, NOT_SUPPORTED, Result, enter,
     set,
 };
-use crate::{driver, ids, objects};
+use crate::{driver, ids, objects, settings};
 
 /// `CUPTI_CB_DOMAIN_DRIVER_API`
 const DRIVER_API: u32 = 1;
@@ -234,7 +235,7 @@ fn enable(domain: u32, cbids: std::ops::Range<u32>, enabled: bool) -> Result {
         true => ACTIVE.fetch_or(1 << domain, Ordering::Relaxed),
         false => ACTIVE.fetch_and(!(1 << domain), Ordering::Relaxed),
     };
-    driver::update()
+    settings::update()
 }
 
 /// Ends the subscription.
@@ -276,7 +277,7 @@ pub extern "C" fn cuptiUnsubscribe(subscriber: *const c_void) -> CUptiResult {
     enter(|| {
         check(subscriber)?;
         clear();
-        driver::update()
+        settings::update()
     })
 }
 

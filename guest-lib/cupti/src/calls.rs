@@ -12,6 +12,7 @@ use cuda_abi::{
 };
 
 use crate::external::tops;
+use crate::quiet::is_quiet;
 use crate::{buffers, callbacks, cbids, clock, ids, kinds, library, numbers, pageable, queue, resources};
 
 /// The function of the guest's libcuda through which NVIDIA's libraries call the worker.
@@ -52,24 +53,7 @@ thread_local! {
     // Must not have destructors: calls are made while a thread ends, too.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static CALL: Cell<Option<Call>> = const { Cell::new(None) };
-    /// Set while this library itself calls, or the program in a callback.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
     static THREAD: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Runs `body` without recording its calls. Returns `None`, without running `body`, if it is called within itself.
-pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
-    if QUIET.replace(true) {
-        return None;
-    }
-    struct Restore;
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            QUIET.set(false);
-        }
-    }
-    let _restore = Restore;
-    Some(body())
 }
 
 /// Returns the name of a call.
@@ -92,7 +76,7 @@ fn tell_nested(call: &TraceCall, result: Option<i32>) {
 extern "C" fn enter(call: &TraceCall) {
     let depth = DEPTH.get();
     DEPTH.set(depth.saturating_add(1));
-    if QUIET.get() {
+    if is_quiet() {
         return;
     }
     let name = name_of(call);
@@ -141,7 +125,7 @@ fn begin(call: &TraceCall, name: &'static [u8]) {
 extern "C" fn exit(call: &TraceCall, result: i32) {
     let depth = DEPTH.get().saturating_sub(1);
     DEPTH.set(depth);
-    if QUIET.get() {
+    if is_quiet() {
         return;
     }
     if call.api == API_DRIVER && result == 0 {
@@ -194,6 +178,7 @@ mod tests {
     use std::ptr::null;
 
     use super::*;
+    use crate::quiet::quietly;
 
     #[test]
     fn a_call_within_a_call_is_not_one() {

@@ -3,16 +3,15 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
-use std::ptr::{NonNull, null, null_mut};
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use cuda_abi::prototypes::functions::{cuCtxGetCurrent, cuInit};
 use cuda_abi::{PROVIDER_NAMES, RUNTIME_NAME, TRACE_VERSION, TraceHooks, TraceProvider};
 use cuda_program::Library;
 
 use crate::result::{NOT_INITIALIZED, NOT_SUPPORTED, Result};
-use crate::{callbacks, calls, clock, kinds};
 
 /// `CUDA_SUCCESS`
 const SUCCESS: c_int = 0;
@@ -24,7 +23,6 @@ const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so
 
 /// Functions of libcuda.
 struct Driver {
-    library: Library,
     provider: &'static TraceProvider,
     init: cuInit,
     current: cuCtxGetCurrent,
@@ -33,23 +31,9 @@ struct Driver {
 /// Set once the work of GPUs was measured: some records may remain.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// The last settings that were sent to libcuda.
-#[derive(Default)]
-struct Told {
-    hooked: bool,
-    measuring: bool,
-}
-
-static TOLD: Mutex<Told> = Mutex::new(Told { hooked: false, measuring: false });
-
 /// Returns the address of a function; 0: the library has none of that name.
 fn address(library: &Library, name: &CStr) -> usize {
     library.symbol(name).map_or(0, |found| found.as_ptr() as usize)
-}
-
-/// Returns a function of libcuda.
-pub fn function(name: &CStr) -> Option<*mut c_void> {
-    driver()?.library.symbol(name).map(NonNull::as_ptr)
 }
 
 fn driver() -> Option<&'static Driver> {
@@ -70,7 +54,6 @@ fn driver() -> Option<&'static Driver> {
         // SAFETY: functions of the driver API, with their prototypes.
         unsafe {
             Some(Driver {
-                library,
                 provider,
                 init: transmute::<usize, cuInit>(init),
                 current: transmute::<usize, cuCtxGetCurrent>(current),
@@ -133,7 +116,7 @@ pub fn runtime_name_of(function: *const c_void) -> *const c_char {
 }
 
 /// Sets the functions that receive calls of the loaded runtimes. NULL removes them.
-fn hook_runtimes(hooks: *const TraceHooks) {
+pub fn hook_runtimes(hooks: *const TraceHooks) {
     for (name, name_of) in RUNTIMES.iter().zip(&NAMES_OF) {
         let Some(library) = Library::loaded(name) else { continue };
         let found = address(&library, RUNTIME_NAME);
@@ -147,43 +130,27 @@ fn hook_runtimes(hooks: *const TraceHooks) {
     }
 }
 
-/// Makes the libraries report what is enabled, and nothing else.
-///
-/// Errors: `CUPTI_ERROR_NOT_SUPPORTED` with a libcuda that reports nothing, or without CUPTI on the host;
-/// `CUPTI_ERROR_NOT_INITIALIZED` if CUDA does not start.
-pub fn update() -> Result {
-    // In a callback the thread is already quiet.
-    calls::quietly(update_quietly).unwrap_or_else(update_quietly)
+/// Starts CUDA, as `cuInit`. Returns whether it has started.
+fn init() -> bool {
+    // SAFETY: a plain call.
+    driver().is_some_and(|driver| unsafe { (driver.init)(0) } == SUCCESS)
 }
 
-fn update_quietly() -> Result {
-    let (hooked, measuring) = (kinds::any() || callbacks::any(), kinds::any_work());
-    let Some(driver) = driver() else { return if hooked { Err(NOT_SUPPORTED) } else { Ok(()) } };
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let provider = driver.provider;
-    if hooked || told.hooked {
-        // Repeated at each update, because runtimes may be loaded at different times.
-        let hooks: *const TraceHooks = if hooked { &raw const calls::HOOKS } else { null() };
-        (provider.hooks)(hooks);
-        hook_runtimes(hooks);
-        told.hooked = hooked;
+/// Starts measuring the work of GPUs.
+///
+/// Errors: `CUPTI_ERROR_NOT_SUPPORTED` without CUPTI on the host; `CUPTI_ERROR_NOT_INITIALIZED` if CUDA does not start.
+pub fn start(provider: &TraceProvider) -> Result {
+    if !init() {
+        return Err(NOT_INITIALIZED);
     }
-    if measuring && !told.measuring {
-        // SAFETY: a plain call.
-        if unsafe { (driver.init)(0) } != SUCCESS {
-            return Err(NOT_INITIALIZED);
-        }
-        match (provider.start)() {
-            SUCCESS => {}
-            error if NOT_SERVED.contains(&error) => return Err(NOT_SUPPORTED),
-            _ => return Err(NOT_INITIALIZED),
-        }
-        clock::begin(|| now(provider));
-        told.measuring = true;
-        STARTED.store(true, Ordering::Relaxed);
-    } else if !measuring && told.measuring {
-        (provider.stop)();
-        told.measuring = false;
+    match (provider.start)() {
+        SUCCESS => Ok(()),
+        error if NOT_SERVED.contains(&error) => Err(NOT_SUPPORTED),
+        _ => Err(NOT_INITIALIZED),
     }
-    Ok(())
+}
+
+/// Notes that there may be work to fetch, once the clocks were read.
+pub fn set_started() {
+    STARTED.store(true, Ordering::Relaxed);
 }

@@ -27,6 +27,8 @@ mod numbers;
 mod objects;
 mod pageable;
 mod queue;
+mod quiet;
 mod resources;
 mod result;
+mod settings;
 mod work;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Questions about objects, which this project's libcuda answers. Callers run [`quietly`](crate::calls::quietly), so that none is
+//! Questions about objects, which this project's libcuda answers. Callers run [`quietly`](crate::quiet::quietly), so that none is
 //! reported to the program.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::transmute;
-use std::ptr::null;
+use std::ptr::{NonNull, null};
 use std::sync::OnceLock;
 
 use cuda_abi::prototypes::functions::{
@@ -12,7 +12,7 @@ use cuda_abi::prototypes::functions::{
     cuGraphNodeGetType, cuKernelGetName, cuStreamGetCtx, cuStreamGetId,
 };
 
-use crate::driver;
+use cuda_program::Library;
 
 /// The functions that answer.
 struct Questions {
@@ -31,7 +31,8 @@ struct Questions {
 fn questions() -> Option<&'static Questions> {
     static QUESTIONS: OnceLock<Option<Questions>> = OnceLock::new();
     let find = || {
-        let function = |name: &CStr| driver::function(name);
+        let library = Library::libcuda()?;
+        let function = |name: &CStr| library.symbol(name).map(NonNull::as_ptr);
         // SAFETY: functions of the driver API, with their prototypes.
         unsafe {
             Some(Questions {

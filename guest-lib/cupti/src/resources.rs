@@ -7,7 +7,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::callbacks::{self, RESOURCE, SYNCHRONIZE};
-use crate::{calls, driver, ids, objects};
+use crate::{driver, ids, objects, quiet};
 
 /// `CUpti_CallbackIdResource`
 pub const CONTEXT_CREATED: u32 = 1;
@@ -179,7 +179,7 @@ pub fn tell(name: &[u8], arguments: *const c_void, is_done: bool) {
     let is_readable = |change: &Change| *change == Change::ContextWait || !arguments.is_null();
     let Some(change) = change(name).filter(is_readable) else { return };
     let arguments = &Arguments(arguments.cast());
-    calls::quietly(|| match is_done {
+    quiet::quietly(|| match is_done {
         true => done(change, name, arguments),
         false => begun(change, name, arguments),
     });

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use super::cpu::Tree;
+use super::profile::{Bench as BenchOfProfiles, PROGRAM as PROGRAM_OF_PROFILES};
 use super::record::{Behind, Recorder};
 use super::replace::{Bench as BenchOfReplacements, PROGRAM as PROGRAM_OF_REPLACEMENTS};
 use super::report::{Measured, Metric, Place, Report};
@@ -23,6 +24,7 @@ use super::{promises, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
+use crate::programs::libraries_of;
 use crate::progress::{duration, output_of};
 use crate::run::new_log_folder;
 use crate::setup::Part as SetupPart;
@@ -94,6 +96,15 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares", "suspend", "rounds"]
     )]
     replace: Option<u32>,
+    /// Instead: how much slower a program is while it is profiled, and how true the profile is
+    #[arg(
+        long,
+        conflicts_with_all = ["only", "metrics", "max_copy", "json", "shares", "suspend", "replace"]
+    )]
+    profile: bool,
+    /// With --profile: folders with NVIDIA's CUPTI of this machine; else those that were installed with pip for python3
+    #[arg(long, value_name = "FOLDER", requires = "profile")]
+    libraries: Vec<PathBuf>,
     /// With --shares: only rows whose names contain this text; may be repeated
     #[arg(long, value_name = "TEXT", requires = "shares")]
     rows: Vec<String>,
@@ -113,7 +124,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Fail if a ratio to native breaks a limit of docs/specification.md
-    #[arg(long, conflicts_with_all = ["quick", "shares", "suspend", "replace"])]
+    #[arg(long, conflicts_with_all = ["quick", "shares", "suspend", "replace", "profile"])]
     check: bool,
 }
 
@@ -127,6 +138,9 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     }
     if let Some(replacements) = arguments.replace {
         return replace(paths, arguments, replacements);
+    }
+    if arguments.profile {
+        return profile(paths, arguments);
     }
     let places = places(&arguments.only);
     prepare(paths, &places, arguments.kernel)?;
@@ -184,6 +198,18 @@ fn replace(paths: &Paths, arguments: &BenchArguments, replacements: u32) -> Resu
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_REPLACEMENTS))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
     BenchOfReplacements { paths, device, program, logs, replacements }.run()
+}
+
+fn profile(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
+    prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM_OF_PROFILES))?;
+    let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
+    let found = match arguments.libraries.is_empty() {
+        true => libraries_of(Path::new("python3"))?,
+        false => arguments.libraries.clone(),
+    };
+    let (seconds, rounds) = (if arguments.quick { 0.3 } else { 2.0 }, arguments.rounds);
+    BenchOfProfiles { paths, device, program, logs, libraries: &found, seconds, rounds }.run()
 }
 
 /// The metrics to measure.

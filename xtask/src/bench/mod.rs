@@ -8,6 +8,7 @@ mod competition;
 mod cpu;
 mod lines;
 mod measure;
+mod profile;
 mod promises;
 mod record;
 mod replace;
@@ -18,6 +19,7 @@ mod suspend;
 mod table;
 
 pub use measure::{BenchArguments, run};
+pub use profile::PROGRAM as PROFILE_PROGRAM;
 pub use replace::PROGRAM as REPLACE_PROGRAM;
 pub use shares::PROGRAM as SHARES_PROGRAM;
 pub use suspend::PROGRAM as SUSPEND_PROGRAM;

@@ -32,7 +32,7 @@ const LIMITS: [(&str, usize, usize); 10] = [
     ("guest-driver", 11, 3),
     ("guest-driver/stock/kernel", 4, 3),
     ("guest-lib/client", 7, 8),
-    ("guest-lib/cupti", 6, 6),
+    ("guest-lib/cupti", 4, 4),
     ("guest-lib/libcuda", 5, 3),
     ("guest-lib/libcudart", 5, 4),
     ("vhost-cuda", 8, 14),

@@ -7,5 +7,6 @@ mod running;
 mod table;
 
 pub use command::{ProgramsArguments, run};
+pub use running::libraries_of;
 #[cfg(test)]
 pub use table::programs;

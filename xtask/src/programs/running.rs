@@ -167,8 +167,8 @@ pub fn leave_out(
     Ok(())
 }
 
-/// The folders of NVIDIA's libraries that were installed with pip.
-fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
+/// Returns the folders of NVIDIA's libraries that were installed with pip.
+pub fn libraries_of(python: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new(python).args(["-c", FIND_LIBRARIES]).output();
     let output = output.with_context(|| format!("Cannot start {}", python.display()))?;
     let output = String::from_utf8_lossy(&output.stdout);
