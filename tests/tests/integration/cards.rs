@@ -23,6 +23,8 @@ const MIB: u64 = 1 << 20;
 /// Suspensions of programs that use peer access, and the maximum pause between two of them.
 const SUSPENSIONS: u64 = 30;
 const PAUSE_US: u64 = 30_000;
+/// The length of an array: each one has a unit of physical memory of its own.
+const ELEMENTS: &str = "300000";
 const SUSPEND: &str = r#"{"do":"suspend","all":true,"timeout_ms":20000}"#;
 const HOLD: &str = r#"{"do":"suspend","all":true,"hold":true}"#;
 
@@ -89,9 +91,9 @@ fn access_without_leave_is_an_error(kit: &Kit) -> Result<()> {
 }
 
 fn suspended_while_peers_work(kit: &Kit) -> Result<()> {
-    for (cards, elements) in [(TWO, "300000"), (THREE, "100000")] {
+    for cards in [TWO, THREE] {
         let controlled = Controlled::start(kit, &[], Some(cards))?;
-        let program = start(kit, &controlled.route, "peer_access", &["work", elements])?;
+        let program = start(kit, &controlled.route, "peer_access", &["work", ELEMENTS])?;
         program.wait_for_stdout("begun", LIMIT)?;
         let mut random = fastrand::Rng::with_seed(57);
         let (mut moved, begun) = (0, Instant::now());

@@ -79,7 +79,8 @@ pub fn cuDevicePrimaryCtxRetain(
                 pools::charge(cx.session, |allocations| allocations.quota.retain_primary(device))?;
             }
             let made = late_in_threads_of(cx.session.emulated, || cx.gpu().cuDevicePrimaryCtxRetain(device));
-            made.inspect_err(|_| cx.session.allocations().quota.release_primary(device))?.0
+            let made = made.inspect_err(|_| cx.session.allocations().quota.release_primary(device));
+            made.inspect_err(|_| cx.thread.short_of = Some(device))?.0
         }
     };
     let made = context(cx, name, raw, move |session, _| {

@@ -51,7 +51,10 @@ pub fn cuMemCreate(
     pools::charge(cx.session, |allocations| allocations.charge(bytesize))?;
     // SAFETY: the properties live across the call.
     let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &raw, flags) };
-    let (made,) = made.inspect_err(|_| cx.session.allocations().discharge(bytesize))?;
+    let (made,) = made.inspect_err(|_| {
+        cx.session.allocations().discharge(bytesize);
+        cx.thread.short_of = Some(raw.location.id);
+    })?;
     reservations.insert(handle.0, made, bytesize, wanted.location);
     if flags == 0 {
         reservations.made_with(handle.0, raw);

@@ -37,6 +37,8 @@ pub struct ThreadState {
     pub jit: JitLogs,
     /// The first error of posted calls, until it is reported.
     pub deferred: Option<CudaError>,
+    /// The device on which a call has found no memory, if the call names one.
+    pub short_of: Option<i32>,
     /// The lane that was just assigned to the thread.
     pub new_lane: Option<NewLane>,
     /// The number of its lane.

@@ -250,6 +250,7 @@ fn dispatch_settled(
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let keeps = cx.kept.is_some();
+    cx.thread.short_of = None;
     let mut outcome = dispatch(opcode, cx, args.clone(), results);
     for _ in 0..MAX_REPEATS {
         // Pages that the call keeps are host memory.
@@ -260,11 +261,11 @@ fn dispatch_settled(
         let is_limit = cx.session.allocations().quota.take_refusal();
         // Another session may be suspended for it meanwhile, and this one may be for another.
         drop(pass.take());
-        let device = || {
-            cx.owner().map_or(ANY_DEVICE, |home| cx.session.placed.device_bit(home.device).trailing_zeros())
-        };
+        let device = cx.thread.short_of.take().or_else(|| Some(cx.owner().ok()?.device));
+        let device =
+            device.map_or(ANY_DEVICE, |device| cx.session.placed.device_bit(device).trailing_zeros());
         let settled =
-            cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device(device()) });
+            cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device(device) });
         *pass = enter(opcode, cx)?;
         if !settled {
             break;

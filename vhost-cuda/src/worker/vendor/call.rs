@@ -62,8 +62,11 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     if call.facts.links_code {
         session.vendor.will_print();
     }
-    if name.trim_start_matches('p').starts_with(INIT_RANK) {
-        session.placed.add_rank(cx.gpu(), cx.owner()?.device)?;
+    // Without a context the library fails.
+    if name.trim_start_matches('p').starts_with(INIT_RANK)
+        && let Ok(home) = cx.owner()
+    {
+        session.placed.add_rank(cx.gpu(), home.device)?;
     }
     let block = cx.bulk_in.contents()?;
     let attempt = Attempt { cx, loaded, call, address };
