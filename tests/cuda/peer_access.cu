@@ -79,6 +79,8 @@ static void attributes(int owner, unsigned *memory, size_t count) {
     REQUIRE(found.device == owner && found.type == cudaMemoryTypeDevice);
     CUdeviceptr base;
     size_t bytes;
+    // The driver looks in the current context only.
+    CHECK(cudaSetDevice(owner));
     CHECK_DRIVER(cuMemGetAddressRange(&base, &bytes, (CUdeviceptr)(memory + count - 1)));
     REQUIRE(base == (CUdeviceptr)memory && bytes == count * sizeof *memory);
 }
