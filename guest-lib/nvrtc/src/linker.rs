@@ -320,24 +320,15 @@ macro_rules! release {
                 unsafe { linked(CUBIN, PTX, linker, code, give_text) }
             }
 
-            forward_all! { $prefix, $suffix;
-                "Complete" fn nvJitLinkComplete(linker: Linker);
-                "GetLinkedPtxSize" fn nvJitLinkGetLinkedPtxSize(linker: Linker, size: *mut usize);
-                "GetLinkedPtx" fn nvJitLinkGetLinkedPtx(linker: Linker, code: *mut c_char);
-                "GetErrorLogSize" fn nvJitLinkGetErrorLogSize(linker: Linker, size: *mut usize);
-                "GetErrorLog" fn nvJitLinkGetErrorLog(linker: Linker, log: *mut c_char);
-                "GetInfoLogSize" fn nvJitLinkGetInfoLogSize(linker: Linker, size: *mut usize);
-                "GetInfoLog" fn nvJitLinkGetInfoLog(linker: Linker, log: *mut c_char);
+            forward! { NVJITLINK, MISSING;
+                (concat!($prefix, "Complete", $suffix)) fn nvJitLinkComplete(linker: Linker);
+                (concat!($prefix, "GetLinkedPtxSize", $suffix)) fn nvJitLinkGetLinkedPtxSize(linker: Linker, size: *mut usize);
+                (concat!($prefix, "GetLinkedPtx", $suffix)) fn nvJitLinkGetLinkedPtx(linker: Linker, code: *mut c_char);
+                (concat!($prefix, "GetErrorLogSize", $suffix)) fn nvJitLinkGetErrorLogSize(linker: Linker, size: *mut usize);
+                (concat!($prefix, "GetErrorLog", $suffix)) fn nvJitLinkGetErrorLog(linker: Linker, log: *mut c_char);
+                (concat!($prefix, "GetInfoLogSize", $suffix)) fn nvJitLinkGetInfoLogSize(linker: Linker, size: *mut usize);
+                (concat!($prefix, "GetInfoLog", $suffix)) fn nvJitLinkGetInfoLog(linker: Linker, log: *mut c_char);
             }
-        }
-    };
-}
-
-/// [`forward`] with the release's prefix and suffix around each name.
-macro_rules! forward_all {
-    ($prefix:literal, $suffix:literal; $($name:literal fn $function:ident($($argument:ident: $type:ty),*);)*) => {
-        forward! { NVJITLINK, MISSING;
-            $((concat!($prefix, $name, $suffix)) fn $function($($argument: $type),*);)*
         }
     };
 }

@@ -95,45 +95,78 @@ fn bytes_of<T>(address: u64, count: usize) -> Option<usize> {
     count.checked_mul(size_of::<T>()).filter(|_| address.is_multiple_of(size_of::<T>() as u64))
 }
 
-/// Defines entry points that set values, for each size of a value.
-macro_rules! set_entry_points {
-    ($($name:ident / $name_ptds:ident, $name_async:ident / $name_async_ptsz:ident => $row:ident, $value:ty;)*
-     ;; pitched $($name2:ident / $name2_ptds:ident, $name2_async:ident / $name2_async_ptsz:ident => $row2:ident, $value2:ty;)*) => {
-        entry_points! {
-            $(
-                /// Sets `N` values.
-                call $name / $name_ptds (api, dstDevice: u64, value: $value, N: usize) {
-                    set_linear::<$value>(api, dstDevice, None, N, |call, dst, count, stream| calls::$row(call, dst, value, count, stream))
-                }
-                /// Sets `N` values in stream order.
-                call $name_async / $name_async_ptsz (api, dstDevice: u64, value: $value, N: usize, hStream: u64) {
-                    set_linear::<$value>(api, dstDevice, Some(hStream), N, |call, dst, count, stream| calls::$row(call, dst, value, count, stream))
-                }
-            )*
-            $(
-                /// Sets a pitched rectangle of values.
-                call $name2 / $name2_ptds (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize) {
-                    set(api, dstDevice, None, Length { elements: Width.saturating_mul(Height), bytes: None }, |call, dst, stream| {
-                        calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
-                    })
-                }
-                /// Sets a pitched rectangle of values in stream order.
-                call $name2_async / $name2_async_ptsz (api, dstDevice: u64, dstPitch: usize, value: $value2, Width: usize, Height: usize, hStream: u64) {
-                    set(api, dstDevice, Some(hStream), Length { elements: Width.saturating_mul(Height), bytes: None }, |call, dst, stream| {
-                        calls::$row2(call, dst, dstPitch as u64, value, Width as u64, Height as u64, stream)
-                    })
-                }
-            )*
-        }
-    };
+/// Fills a pitched rectangle with `row`, which gets the call, the GPU's address, the shape and the stream. The shape is the pitch in
+/// bytes, and the width and height in values.
+fn set_rectangle(
+    api: Api,
+    dst: u64,
+    stream: Option<u64>,
+    shape: [usize; 3],
+    row: impl FnOnce(&mut Call<'_>, DevicePtr, [u64; 3], StreamId) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    let length = Length { elements: shape[1].saturating_mul(shape[2]), bytes: None };
+    set(api, dst, stream, length, |call, dst, stream| row(call, dst, shape.map(|size| size as u64), stream))
 }
 
-set_entry_points! {
-    cuMemsetD8_v2 / cuMemsetD8_v2_ptds, cuMemsetD8Async / cuMemsetD8Async_ptsz => cuMemsetD8Async, u8;
-    cuMemsetD16_v2 / cuMemsetD16_v2_ptds, cuMemsetD16Async / cuMemsetD16Async_ptsz => cuMemsetD16Async, u16;
-    cuMemsetD32_v2 / cuMemsetD32_v2_ptds, cuMemsetD32Async / cuMemsetD32Async_ptsz => cuMemsetD32Async, u32;
-    ;; pitched
-    cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds, cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz => cuMemsetD2D8Async, u8;
-    cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds, cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz => cuMemsetD2D16Async, u16;
-    cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds, cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz => cuMemsetD2D32Async, u32;
+entry_points! {
+    /// Sets `N` values.
+    call cuMemsetD8_v2 / cuMemsetD8_v2_ptds (api, dstDevice: u64, value: u8, N: usize) {
+        set_linear::<u8>(api, dstDevice, None, N, |call, dst, count, stream| calls::cuMemsetD8Async(call, dst, value, count, stream))
+    }
+    /// Sets `N` values in stream order.
+    call cuMemsetD8Async / cuMemsetD8Async_ptsz (api, dstDevice: u64, value: u8, N: usize, hStream: u64) {
+        set_linear::<u8>(api, dstDevice, Some(hStream), N, |call, dst, count, stream| calls::cuMemsetD8Async(call, dst, value, count, stream))
+    }
+    /// Sets `N` values.
+    call cuMemsetD16_v2 / cuMemsetD16_v2_ptds (api, dstDevice: u64, value: u16, N: usize) {
+        set_linear::<u16>(api, dstDevice, None, N, |call, dst, count, stream| calls::cuMemsetD16Async(call, dst, value, count, stream))
+    }
+    /// Sets `N` values in stream order.
+    call cuMemsetD16Async / cuMemsetD16Async_ptsz (api, dstDevice: u64, value: u16, N: usize, hStream: u64) {
+        set_linear::<u16>(api, dstDevice, Some(hStream), N, |call, dst, count, stream| calls::cuMemsetD16Async(call, dst, value, count, stream))
+    }
+    /// Sets `N` values.
+    call cuMemsetD32_v2 / cuMemsetD32_v2_ptds (api, dstDevice: u64, value: u32, N: usize) {
+        set_linear::<u32>(api, dstDevice, None, N, |call, dst, count, stream| calls::cuMemsetD32Async(call, dst, value, count, stream))
+    }
+    /// Sets `N` values in stream order.
+    call cuMemsetD32Async / cuMemsetD32Async_ptsz (api, dstDevice: u64, value: u32, N: usize, hStream: u64) {
+        set_linear::<u32>(api, dstDevice, Some(hStream), N, |call, dst, count, stream| calls::cuMemsetD32Async(call, dst, value, count, stream))
+    }
+    /// Sets a pitched rectangle of values.
+    call cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds (api, dstDevice: u64, dstPitch: usize, value: u8, Width: usize, Height: usize) {
+        set_rectangle(api, dstDevice, None, [dstPitch, Width, Height], |call, dst, [pitch, width, height], stream| {
+            calls::cuMemsetD2D8Async(call, dst, pitch, value, width, height, stream)
+        })
+    }
+    /// Sets a pitched rectangle of values in stream order.
+    call cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz (api, dstDevice: u64, dstPitch: usize, value: u8, Width: usize, Height: usize, hStream: u64) {
+        set_rectangle(api, dstDevice, Some(hStream), [dstPitch, Width, Height], |call, dst, [pitch, width, height], stream| {
+            calls::cuMemsetD2D8Async(call, dst, pitch, value, width, height, stream)
+        })
+    }
+    /// Sets a pitched rectangle of values.
+    call cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds (api, dstDevice: u64, dstPitch: usize, value: u16, Width: usize, Height: usize) {
+        set_rectangle(api, dstDevice, None, [dstPitch, Width, Height], |call, dst, [pitch, width, height], stream| {
+            calls::cuMemsetD2D16Async(call, dst, pitch, value, width, height, stream)
+        })
+    }
+    /// Sets a pitched rectangle of values in stream order.
+    call cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz (api, dstDevice: u64, dstPitch: usize, value: u16, Width: usize, Height: usize, hStream: u64) {
+        set_rectangle(api, dstDevice, Some(hStream), [dstPitch, Width, Height], |call, dst, [pitch, width, height], stream| {
+            calls::cuMemsetD2D16Async(call, dst, pitch, value, width, height, stream)
+        })
+    }
+    /// Sets a pitched rectangle of values.
+    call cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds (api, dstDevice: u64, dstPitch: usize, value: u32, Width: usize, Height: usize) {
+        set_rectangle(api, dstDevice, None, [dstPitch, Width, Height], |call, dst, [pitch, width, height], stream| {
+            calls::cuMemsetD2D32Async(call, dst, pitch, value, width, height, stream)
+        })
+    }
+    /// Sets a pitched rectangle of values in stream order.
+    call cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz (api, dstDevice: u64, dstPitch: usize, value: u32, Width: usize, Height: usize, hStream: u64) {
+        set_rectangle(api, dstDevice, Some(hStream), [dstPitch, Width, Height], |call, dst, [pitch, width, height], stream| {
+            calls::cuMemsetD2D32Async(call, dst, pitch, value, width, height, stream)
+        })
+    }
 }

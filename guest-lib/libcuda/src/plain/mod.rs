@@ -30,27 +30,30 @@ pub trait Input: Sized {
     fn take(given: Self::C, api: Api) -> Result<Self, CudaError>;
 }
 
-/// Implements scalars. Calls without an object need a current context.
-macro_rules! scalars {
-    ($($t:ty),*) => { $(
-        impl Input for $t {
-            type C = $t;
-            fn call(_: $t, api: Api) -> Result<Call<'static>, CudaError> {
-                api.in_context()
-            }
-            fn take(given: $t, _: Api) -> Result<$t, CudaError> {
-                Ok(given)
-            }
-        }
-        impl Output for $t {
-            type C = $t;
-            fn give(self, _: Api) -> $t {
-                self
-            }
-        }
-    )* };
+/// A value that is the same in C and on the wire. Calls without an object need a current context.
+pub trait Scalar: Copy {}
+
+impl<T: Scalar> Input for T {
+    type C = T;
+    fn call(_: T, api: Api) -> Result<Call<'static>, CudaError> {
+        api.in_context()
+    }
+    fn take(given: T, _: Api) -> Result<T, CudaError> {
+        Ok(given)
+    }
 }
-scalars!(i32, u32, u64, f32);
+
+impl<T: Scalar> Output for T {
+    type C = T;
+    fn give(self, _: Api) -> T {
+        self
+    }
+}
+
+impl Scalar for i32 {}
+impl Scalar for u32 {}
+impl Scalar for u64 {}
+impl Scalar for f32 {}
 
 // The worker checks these handles, whose calls work without a current context.
 impl Input for DevicePtr {
@@ -131,24 +134,32 @@ impl Input for MipmappedArrayId {
     }
 }
 
-/// Implements references, whose calls run in the reference's context.
-macro_rules! references {
-    ($($name:ident: $find:ident),*) => { $(
-        impl Input for $name {
-            type C = u64;
-            fn check(given: u64, api: Api) -> Result<(), CudaError> {
-                $find(api, given).map(drop)
-            }
-            fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
-                Ok($find(api, given)?.0)
-            }
-            fn take(given: u64, _: Api) -> Result<$name, CudaError> {
-                Ok($name(given))
-            }
-        }
-    )* };
+// Calls of references run in the reference's context.
+impl Input for TexRefId {
+    type C = u64;
+    fn check(given: u64, api: Api) -> Result<(), CudaError> {
+        texture(api, given).map(drop)
+    }
+    fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
+        Ok(texture(api, given)?.0)
+    }
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        Ok(Self(given))
+    }
 }
-references!(TexRefId: texture, SurfRefId: surface);
+
+impl Input for SurfRefId {
+    type C = u64;
+    fn check(given: u64, api: Api) -> Result<(), CudaError> {
+        surface(api, given).map(drop)
+    }
+    fn call(given: u64, api: Api) -> Result<Call<'static>, CudaError> {
+        Ok(surface(api, given)?.0)
+    }
+    fn take(given: u64, _: Api) -> Result<Self, CudaError> {
+        Ok(Self(given))
+    }
+}
 
 impl Input for [f32; 4] {
     type C = In<[f32; 4]>;
@@ -172,18 +183,27 @@ impl<T, const N: usize> Output for [T; N] {
     }
 }
 
-/// Implements handles, which the program gets as they are.
-macro_rules! named {
-    ($($name:ident),*) => { $(
-        impl Output for $name {
-            type C = u64;
-            fn give(self, _: Api) -> u64 {
-                self.0
-            }
-        }
-    )* };
+// The program gets these handles as they are.
+impl Output for ArrayId {
+    type C = u64;
+    fn give(self, _: Api) -> u64 {
+        self.0
+    }
 }
-named!(ArrayId, MipmappedArrayId, GraphId);
+
+impl Output for MipmappedArrayId {
+    type C = u64;
+    fn give(self, _: Api) -> u64 {
+        self.0
+    }
+}
+
+impl Output for GraphId {
+    type C = u64;
+    fn give(self, _: Api) -> u64 {
+        self.0
+    }
+}
 
 impl Output for DevicePtr {
     type C = u64;

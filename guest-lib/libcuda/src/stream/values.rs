@@ -140,58 +140,67 @@ fn batch(
     run(api, stream, &all, flags)
 }
 
-/// Defines entry points that wait for or write a value, for each operation and size.
-macro_rules! value_entry_points {
-    ($($name:ident / $name_ptsz:ident, $name_v2:ident / $name_v2_ptsz:ident => $operation:ident, $t:ty;)*) => {
-        entry_points! {
-            $(
-                /// The first version, which is only available after a driver module parameter has enabled it.
-                call $name / $name_ptsz (_api, _stream: u64, _addr: u64, _value: $t, _flags: u32) {
-                    Err(CudaError::NOT_SUPPORTED)
-                }
-                /// Waits for or writes one value in stream order.
-                call $name_v2 / $name_v2_ptsz (api, stream: u64, addr: u64, value: $t, flags: u32) {
-                    one(api, stream, $operation, addr, u64::from(value), flags)
-                }
-            )*
+entry_points! {
+    /// The first version, which is only available after a driver module parameter has enabled it.
+    call cuStreamWaitValue32 / cuStreamWaitValue32_ptsz (_api, _stream: u64, _addr: u64, _value: u32, _flags: u32) {
+        Err(CudaError::NOT_SUPPORTED)
+    }
+    /// Waits for one value in stream order.
+    call cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz (api, stream: u64, addr: u64, value: u32, flags: u32) {
+        one(api, stream, WAIT_VALUE_32, addr, u64::from(value), flags)
+    }
+    /// The first version, which is only available after a driver module parameter has enabled it.
+    call cuStreamWaitValue64 / cuStreamWaitValue64_ptsz (_api, _stream: u64, _addr: u64, _value: u64, _flags: u32) {
+        Err(CudaError::NOT_SUPPORTED)
+    }
+    /// Waits for one value in stream order.
+    call cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz (api, stream: u64, addr: u64, value: u64, flags: u32) {
+        one(api, stream, WAIT_VALUE_64, addr, value, flags)
+    }
+    /// The first version, which is only available after a driver module parameter has enabled it.
+    call cuStreamWriteValue32 / cuStreamWriteValue32_ptsz (_api, _stream: u64, _addr: u64, _value: u32, _flags: u32) {
+        Err(CudaError::NOT_SUPPORTED)
+    }
+    /// Writes one value in stream order.
+    call cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz (api, stream: u64, addr: u64, value: u32, flags: u32) {
+        one(api, stream, WRITE_VALUE_32, addr, u64::from(value), flags)
+    }
+    /// The first version, which is only available after a driver module parameter has enabled it.
+    call cuStreamWriteValue64 / cuStreamWriteValue64_ptsz (_api, _stream: u64, _addr: u64, _value: u64, _flags: u32) {
+        Err(CudaError::NOT_SUPPORTED)
+    }
+    /// Writes one value in stream order.
+    call cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz (api, stream: u64, addr: u64, value: u64, flags: u32) {
+        one(api, stream, WRITE_VALUE_64, addr, value, flags)
+    }
+    /// The first version, which is only available after a driver module parameter has enabled it.
+    call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<CUstreamBatchMemOpParams>, _flags: u32) {
+        Err(CudaError::NOT_SUPPORTED)
+    }
 
-            /// The first version, which is only available after a driver module parameter has enabled it.
-            call cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz (_api, _stream: u64, _count: u32, _operations: In<CUstreamBatchMemOpParams>, _flags: u32) {
-                Err(CudaError::NOT_SUPPORTED)
-            }
+    /// Waits for and writes values in stream order.
+    call cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz (api, stream: u64, count: u32, paramArray: In<CUstreamBatchMemOpParams>, flags: u32) {
+        batch(api, stream, count, paramArray, flags)
+    }
 
-            /// Waits for and writes values in stream order.
-            call cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz (api, stream: u64, count: u32, paramArray: In<CUstreamBatchMemOpParams>, flags: u32) {
-                batch(api, stream, count, paramArray, flags)
-            }
+    /// Returns an attribute of a stream.
+    call cuStreamGetAttribute / cuStreamGetAttribute_ptsz (api, hStream: u64, attr: i32, value_out: Out<[u8; 64]>) {
+        value_out.check()?;
+        value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream)?, attr)?)
+    }
 
-            /// Returns an attribute of a stream.
-            call cuStreamGetAttribute / cuStreamGetAttribute_ptsz (api, hStream: u64, attr: i32, value_out: Out<[u8; 64]>) {
-                value_out.check()?;
-                value_out.set(calls::cuStreamGetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream)?, attr)?)
-            }
-
-            /// Sets an attribute of a stream.
-            call cuStreamSetAttribute / cuStreamSetAttribute_ptsz (api, hStream: u64, attr: i32, value: In<[u8; 64]>) {
-                let value = value.get()?;
-                if NOT_OF_STREAMS.contains(&attr) {
-                    return Err(CudaError::INVALID_VALUE);
-                }
-                calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream)?, attr, value)
-            }
-
-            /// Copies all attributes of a stream.
-            call cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz (api, dst: u64, src: u64) {
-                let (to, from): (StreamId, StreamId) = (api.stream(dst)?, api.stream(src)?);
-                calls::cuStreamCopyAttributes(&mut api.in_context_of(dst)?, to, from)
-            }
+    /// Sets an attribute of a stream.
+    call cuStreamSetAttribute / cuStreamSetAttribute_ptsz (api, hStream: u64, attr: i32, value: In<[u8; 64]>) {
+        let value = value.get()?;
+        if NOT_OF_STREAMS.contains(&attr) {
+            return Err(CudaError::INVALID_VALUE);
         }
-    };
-}
+        calls::cuStreamSetAttribute(&mut api.in_context_of(hStream)?, api.stream(hStream)?, attr, value)
+    }
 
-value_entry_points! {
-    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz, cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz => WAIT_VALUE_32, u32;
-    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz, cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz => WAIT_VALUE_64, u64;
-    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz, cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz => WRITE_VALUE_32, u32;
-    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz, cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz => WRITE_VALUE_64, u64;
+    /// Copies all attributes of a stream.
+    call cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz (api, dst: u64, src: u64) {
+        let (to, from): (StreamId, StreamId) = (api.stream(dst)?, api.stream(src)?);
+        calls::cuStreamCopyAttributes(&mut api.in_context_of(dst)?, to, from)
+    }
 }

@@ -57,41 +57,29 @@ handles! {
 #[cfg(cuda_major = "13")]
 pub type cudaLogsCallbackHandle = CUlogsCallbackHandle;
 
-/// Declares the runtime's names of driver structs that pass through unread.
-macro_rules! passed_through {
-    ($($name:ident = $of:ident;)*) => { $(pub use cuda_abi::$of as $name;)* };
-}
-
-passed_through! {
-    cudaMemPoolProps = CUmemPoolProps;
-    cudaMemAccessDesc = CUmemAccessDesc;
-    cudaMemPoolPtrExportData = CUmemPoolPtrExportData;
-    cudaMemcpyAttributes = CUmemcpyAttributes;
-    cudaMemcpy3DBatchOp = CUDA_MEMCPY3D_BATCH_OP;
-    cudaArrayMemoryRequirements = CUDA_ARRAY_MEMORY_REQUIREMENTS;
-    cudaArraySparseProperties = CUDA_ARRAY_SPARSE_PROPERTIES;
-    cudaResourceViewDesc = CUDA_RESOURCE_VIEW_DESC;
-    cudaExternalMemoryHandleDesc = CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
-    cudaExternalMemoryBufferDesc = CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
-    cudaExternalSemaphoreHandleDesc = CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
-    cudaExternalSemaphoreSignalParams = CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
-    cudaExternalSemaphoreWaitParams = CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
-    cudaExternalSemaphoreSignalNodeParams = CUDA_EXT_SEM_SIGNAL_NODE_PARAMS;
-    cudaExternalSemaphoreWaitNodeParams = CUDA_EXT_SEM_WAIT_NODE_PARAMS;
-    cudaMemAllocNodeParams = CUDA_MEM_ALLOC_NODE_PARAMS;
-    cudaHostNodeParams = CUDA_HOST_NODE_PARAMS;
-    cudaMemsetParams = CUDA_MEMSET_NODE_PARAMS;
-    cudaGraphEdgeData = CUgraphEdgeData;
-    cudaGraphInstantiateParams = CUDA_GRAPH_INSTANTIATE_PARAMS;
-    cudaGraphExecUpdateResultInfo = CUgraphExecUpdateResultInfo;
-    cudaLaunchAttributeValue = CUlaunchAttributeValue;
-}
-
+// The runtime's names of the driver's structs that pass through unread.
+pub use cuda_abi::{
+    CUDA_ARRAY_MEMORY_REQUIREMENTS as cudaArrayMemoryRequirements,
+    CUDA_ARRAY_SPARSE_PROPERTIES as cudaArraySparseProperties,
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS as cudaExternalSemaphoreSignalNodeParams,
+    CUDA_EXT_SEM_WAIT_NODE_PARAMS as cudaExternalSemaphoreWaitNodeParams,
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC as cudaExternalMemoryBufferDesc,
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC as cudaExternalMemoryHandleDesc,
+    CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC as cudaExternalSemaphoreHandleDesc,
+    CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS as cudaExternalSemaphoreSignalParams,
+    CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS as cudaExternalSemaphoreWaitParams,
+    CUDA_GRAPH_INSTANTIATE_PARAMS as cudaGraphInstantiateParams, CUDA_HOST_NODE_PARAMS as cudaHostNodeParams,
+    CUDA_MEM_ALLOC_NODE_PARAMS as cudaMemAllocNodeParams, CUDA_MEMCPY3D_BATCH_OP as cudaMemcpy3DBatchOp,
+    CUDA_MEMSET_NODE_PARAMS as cudaMemsetParams, CUDA_RESOURCE_VIEW_DESC as cudaResourceViewDesc,
+    CUgraphEdgeData as cudaGraphEdgeData, CUgraphExecUpdateResultInfo as cudaGraphExecUpdateResultInfo,
+    CUlaunchAttributeValue as cudaLaunchAttributeValue, CUmemAccessDesc as cudaMemAccessDesc,
+    CUmemPoolProps as cudaMemPoolProps, CUmemPoolPtrExportData as cudaMemPoolPtrExportData,
+    CUmemcpyAttributes as cudaMemcpyAttributes,
+};
 #[cfg(cuda_major = "13")]
-passed_through! {
-    cudaDevResource = CUdevResource;
-    cudaDevSmResourceGroupParams = CUdevSmResourceGroupParams;
-}
+pub use cuda_abi::{
+    CUdevResource as cudaDevResource, CUdevSmResourceGroupParams as cudaDevSmResourceGroupParams,
+};
 
 /// An address in the GPU's address space.
 pub type CUdeviceptr = u64;

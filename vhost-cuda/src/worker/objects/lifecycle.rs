@@ -102,17 +102,12 @@ pub trait Whole: Copy {
     fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>>;
 }
 
-/// Implements [`Whole`] for objects of tables.
-macro_rules! wholes {
-    ($($name:ident),*) => { $(
-        impl Whole for $name {
-            fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>> {
-                $name::table(&cx.session.objects).get(self.0).map(Some)
-            }
-        }
-    )* };
+impl<T: InTable> Whole for T {
+    fn whole(self, cx: &CallContext<'_>) -> CuResult<Option<Arc<Object>>> {
+        const { assert!(T::HAS_PARTS, "a row names a part of an object that has none") };
+        T::table(&cx.session.objects).get(self.number()).map(Some)
+    }
 }
-wholes!(ModuleId, LibraryId, ArrayId, MipmappedArrayId);
 
 impl Whole for FunctionId {
     /// A kernel. A function is a part itself.
@@ -191,7 +186,7 @@ pub trait Destroy {
 }
 
 /// Objects of a table, as `destroy` rows end them.
-trait InTable: Named {
+pub trait InTable: Named {
     /// The kind of offer by which other processes open it, if they may.
     const OFFERED: Option<u32> = None;
     /// True if other objects may be parts of it.
@@ -235,35 +230,24 @@ impl InTable for MemoryPoolId {
     }
 }
 
-/// Implements [`Destroy`] for objects of tables.
-macro_rules! destroyed {
-    ($($name:ident),*) => { $(
-        impl Destroy for $name {
-            fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
-                destroy(cx, self)
-            }
+impl<T: InTable> Destroy for T {
+    fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
+        let objects = &cx.session.objects;
+        let (table, number) = (T::table(objects), self.number());
+        if !table.get(number)?.is_whole() {
+            return Err(T::PART);
         }
-    )* };
-}
-destroyed!(StreamId, EventId, TexRefId, ArrayId, MipmappedArrayId, ModuleId, LibraryId, MemoryPoolId);
-
-/// Destroys an object of a table.
-fn destroy<T: InTable>(cx: &CallContext<'_>, name: T) -> CuResult<()> {
-    let objects = &cx.session.objects;
-    let (table, number) = (T::table(objects), name.number());
-    if !table.get(number)?.is_whole() {
-        return Err(T::PART);
+        let object = table.close(number)?;
+        if !object.has_name_to_free() {
+            table.free_name(number);
+        }
+        if T::HAS_PARTS {
+            objects.close_parts(&object);
+        }
+        if let Some(kind) = T::OFFERED {
+            cx.session.sharing.end(kind, number);
+        }
+        self.forget(cx);
+        Object::destroy(object)
     }
-    let object = table.close(number)?;
-    if !object.has_name_to_free() {
-        table.free_name(number);
-    }
-    if T::HAS_PARTS {
-        objects.close_parts(&object);
-    }
-    if let Some(kind) = T::OFFERED {
-        cx.session.sharing.end(kind, number);
-    }
-    name.forget(cx);
-    Object::destroy(object)
 }

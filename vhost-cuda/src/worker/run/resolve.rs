@@ -48,22 +48,29 @@ pub trait Named: Copy {
     fn number(self) -> u64;
 }
 
-/// Implements values that are the same on the wire and for the driver.
-macro_rules! scalars {
-    ($($t:ty),*) => { $(
-        impl Resolve<'_, $t> for $t {
-            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$t> {
-                Ok(self)
-            }
-        }
-        impl Answer<$t> for $t {
-            fn answer(self, _cx: &CallContext<'_>) -> CuResult<$t> {
-                Ok(self)
-            }
-        }
-    )* };
+/// Values that are the same on the wire and for the driver, and arguments that are the driver's already.
+pub trait Ready: Sized {}
+
+impl<T: Ready> Resolve<'_, T> for T {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<T> {
+        Ok(self)
+    }
 }
-scalars!(bool, u8, u16, u32, i32, u64, f32, [f32; 4]);
+
+impl<T: Ready> Answer<T> for T {
+    fn answer(self, _cx: &CallContext<'_>) -> CuResult<T> {
+        Ok(self)
+    }
+}
+
+impl Ready for bool {}
+impl Ready for u8 {}
+impl Ready for u16 {}
+impl Ready for u32 {}
+impl Ready for i32 {}
+impl Ready for u64 {}
+impl Ready for f32 {}
+impl Ready for [f32; 4] {}
 
 impl Resolve<'_, usize> for u64 {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<usize> {

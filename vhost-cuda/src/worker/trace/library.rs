@@ -146,30 +146,29 @@ impl Cupti {
         // SAFETY: the library's constructors run here. Whoever runs the daemon chose the folders, or the system's owner did.
         let file = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL) };
         let file = file.inspect_err(|error| debug!("{}: {error}", path.display())).ok()?;
-        /// Returns a function of CUPTI.
-        macro_rules! function {
-            ($name:literal) => {
-                // SAFETY: CUPTI's functions have these signatures (cupti_activity.h, cupti_events.h).
-                *unsafe { file.get($name) }.inspect_err(|error| debug!("{}: {error}", path.display())).ok()?
-            };
-        }
-        let next = function!(b"cuptiActivityGetNextRecord\0");
-        let cupti = Self {
-            register: function!(b"cuptiActivityRegisterCallbacks\0"),
-            enable: function!(b"cuptiActivityEnable\0"),
-            disable: function!(b"cuptiActivityDisable\0"),
-            flush_all: function!(b"cuptiActivityFlushAll\0"),
-            next,
-            timestamp: function!(b"cuptiGetTimestamp\0"),
-            push: function!(b"cuptiActivityPushExternalCorrelationId\0"),
-            pop: function!(b"cuptiActivityPopExternalCorrelationId\0"),
-            dropped: function!(b"cuptiActivityGetNumDroppedRecords\0"),
-            turn: Mutex::new(()),
-        };
+        let cupti = Self::of(&file).inspect_err(|error| debug!("{}: {error}", path.display())).ok()?;
         // It has threads and calls `complete` until the process ends.
         std::mem::forget(file);
         info!("loaded {}", path.display());
         Some(cupti)
+    }
+
+    fn of(file: &Library) -> std::result::Result<Self, libloading::Error> {
+        // SAFETY: CUPTI's functions have these signatures (cupti_activity.h, cupti_events.h).
+        unsafe {
+            Ok(Self {
+                register: *file.get(b"cuptiActivityRegisterCallbacks\0")?,
+                enable: *file.get(b"cuptiActivityEnable\0")?,
+                disable: *file.get(b"cuptiActivityDisable\0")?,
+                flush_all: *file.get(b"cuptiActivityFlushAll\0")?,
+                next: *file.get(b"cuptiActivityGetNextRecord\0")?,
+                timestamp: *file.get(b"cuptiGetTimestamp\0")?,
+                push: *file.get(b"cuptiActivityPushExternalCorrelationId\0")?,
+                pop: *file.get(b"cuptiActivityPopExternalCorrelationId\0")?,
+                dropped: *file.get(b"cuptiActivityGetNumDroppedRecords\0")?,
+                turn: Mutex::new(()),
+            })
+        }
     }
 
     /// Measures the kinds in `wanted`, after those in `before`.

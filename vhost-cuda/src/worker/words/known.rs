@@ -3,10 +3,9 @@
 
 use virtio_cuda_protocol::cuda::{GraphNodeId, NODE_MEMCPY};
 
-use super::ready;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, RawTensorMap};
-use crate::worker::resolve::Resolve;
+use crate::worker::resolve::{Ready, Resolve};
 
 /// See [`kept_flags`].
 pub struct KeptFlags;
@@ -42,4 +41,4 @@ impl Resolve<'_, Option<u32>> for KnownKind {
 pub fn tensor_map(map: [u8; 128]) -> RawTensorMap {
     RawTensorMap { opaque: map }
 }
-ready!(RawTensorMap);
+impl Ready for RawTensorMap {}

@@ -7,10 +7,9 @@ use virtio_cuda_protocol::cuda::{
     LAUNCH_ATTRIBUTE_BYTES, LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchAttribute, LaunchShape, Reader,
 };
 
-use super::ready;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{AttributeValue, CuResult, CudaError, Launch, NoFunction};
-use crate::worker::resolve::Resolve;
+use crate::worker::resolve::{Ready, Resolve};
 use crate::worker::words::contents::take;
 use crate::worker::words::values::attribute_for_driver;
 
@@ -24,7 +23,7 @@ pub const MAX_PARAM_BYTES: u64 = 32_764;
 pub fn no_function() -> NoFunction {
     NoFunction
 }
-ready!(NoFunction);
+impl Ready for NoFunction {}
 
 /// The value of an attribute of a launch, stream or node.
 pub struct Attribute(i32, AttributeValue);

@@ -3,11 +3,10 @@
 
 use virtio_cuda_protocol::cuda::{DevicePtr, Location, PoolProperties};
 
-use super::ready;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{ACCESS_READ_WRITE, ALLOCATION_PINNED, HANDLE_TYPE_FILE};
 use crate::worker::gpu::{Checked, CuResult, CudaError, One, Opaque, RawAccess, RawPool, Ref};
-use crate::worker::resolve::Resolve;
+use crate::worker::resolve::{Ready, Resolve};
 
 /// The access of a location.
 pub struct Access(Location, u32);
@@ -43,7 +42,8 @@ pub fn one() -> One {
 pub fn opaque(address: u64) -> Opaque {
     Opaque(address)
 }
-ready!(One, Opaque);
+impl Ready for One {}
+impl Ready for Opaque {}
 
 /// Memory of the session.
 pub struct Memory(DevicePtr, Option<u64>);

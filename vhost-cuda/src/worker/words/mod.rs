@@ -28,18 +28,6 @@ use super::resolve::Resolve;
 /// The host, as the peer of a device.
 const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);
 
-/// An argument that needs no conversion.
-macro_rules! ready {
-    ($($t:ty),*) => { $(
-        impl Resolve<'_, $t> for $t {
-            fn resolve(self, _cx: &CallContext<'_>) -> CuResult<$t> {
-                Ok(self)
-            }
-        }
-    )* };
-}
-pub(in crate::worker) use ready;
-
 /// A peer of a device; `None` is the host.
 pub struct Peer(DeviceOrdinal);
 
