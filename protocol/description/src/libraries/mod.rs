@@ -188,7 +188,8 @@ pub fn library(text: &str, attributes: &str) -> Result<Description, Error> {
 fn meaning(item: &Item) -> String {
     match item {
         Item::Directive(text) => format!("{text}\n"),
-        Item::Row(Row { number, kind, name, inputs, result, effect, words, .. }) => {
+        Item::Row(row) => {
+            let Row { number, kind, name, inputs, result, effect, words, .. } = &**row;
             let kind = if kind == "wrap" { "forward" } else { kind };
             format!("{number} {kind} {name} {inputs:?} {result:?} {effect:?} {words:?}\n")
         }
@@ -269,7 +270,7 @@ fn function(library: &mut Building, row: &Row) -> Result<(), String> {
     library.functions.push(Function {
         name: kept_text(&row.name),
         number: row.number,
-        effect: effect(&row.effect)?,
+        effect: effect(row)?,
         body,
     });
     Ok(())
@@ -292,8 +293,11 @@ fn export(row: &Row) -> Result<Export, String> {
     })
 }
 
-fn effect(effect: &rows::Effect) -> Result<Effect, String> {
-    Ok(match effect {
+fn effect(row: &Row) -> Result<Effect, String> {
+    if row.made.is_some() {
+        return Err("`creates` of a library's function names nothing".into());
+    }
+    Ok(match &row.effect {
         rows::Effect::Creates => Effect::Creates,
         rows::Effect::Ends => Effect::Ends,
         rows::Effect::Writes => Effect::Writes,
