@@ -415,6 +415,12 @@ pub enum CtlCommand {
         #[arg(long, conflicts_with = "json")]
         csv: bool,
     },
+    /// Show the number of calls that would make the objects of sessions again, and the first reason why they do not suffice.
+    Recipe {
+        #[command(flatten)]
+        /// The sessions.
+        selected: Selected,
+    },
 }
 
 /// The sessions of a request.

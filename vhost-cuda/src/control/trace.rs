@@ -11,6 +11,7 @@ use vhost_cuda_profile::event::Batch;
 
 use super::protocol::Answer;
 use super::server::{describe, missing, refusal, write};
+use crate::sessions::session::asked::AskError;
 use crate::sessions::session::profile::{ProfileError, Profiling};
 use crate::suspend::suspender::{Selection, Suspender};
 
@@ -65,7 +66,7 @@ pub fn serve(
     let reasons: BTreeMap<u64, String> = recorded
         .into_iter()
         .filter_map(|(label, profiling)| Some((label, profiling.err()?)))
-        .filter(|(_, error)| *error != ProfileError::Ended)
+        .filter(|(_, error)| *error != ProfileError::Asked(AskError::Ended))
         .map(|(label, error)| (label, error.to_string()))
         .collect();
     let members = suspender.members(selected);

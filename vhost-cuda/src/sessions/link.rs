@@ -57,6 +57,10 @@ pub const TO_FORGET: u32 = 11;
 /// with the frame's id.
 pub const TO_PROFILE: u32 = 12;
 
+/// [`ToWorker::kind`]: describes the session's recipe. No payload. The answer is a [`FROM_REPLY`] with the frame's id and
+/// [`super::recipes::Description`].
+pub const TO_RECIPE: u32 = 13;
+
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
 /// [`FromWorker::kind`]: CUDA could not be initialised; the payload is the reason in UTF-8.

@@ -9,8 +9,10 @@
 //! sockets. A process that does not end after SIGKILL hangs in the kernel. Its outstanding requests are not answered
 //! until it has ended, so the guest keeps those pages pinned.
 
+pub mod asked;
 mod moves;
 pub mod profile;
+mod recipe;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -28,6 +30,7 @@ use virtio_cuda_protocol::transport::{
     REPLY_SESSION_LOST,
 };
 
+use self::asked::Asked;
 use crate::confine::threads;
 use crate::front_end::memory::{MemoryTable, SharedRegion, mark_written};
 use crate::front_end::request::Request;
@@ -80,7 +83,8 @@ pub struct Session {
     /// See [`Totals::gpu_busy_ns`].
     gpu_busy_ns: Mutex<Option<u64>>,
     residence: Residence,
-    profile: profile::Asked,
+    profile: profile::Profiled,
+    recipe: Asked,
 }
 
 impl std::fmt::Debug for Session {
@@ -179,7 +183,8 @@ impl Session {
             opened: Instant::now(),
             gpu_busy_ns: Mutex::default(),
             residence: Residence::default(),
-            profile: profile::Asked::default(),
+            profile: profile::Profiled::default(),
+            recipe: Asked::default(),
         })
     }
 
@@ -206,7 +211,8 @@ impl Session {
             self.read_replies();
         }
         self.residence.end();
-        self.profile.end();
+        self.profile.asked.end();
+        self.recipe.end();
         let status = self.reap();
         self.outbox.lock().writer = None;
         let (end, owed, closers) = {
@@ -499,11 +505,13 @@ impl Session {
             if is_reply && self.moved(&header, &payload) {
                 continue;
             }
-            let Err(payload) =
-                (if is_reply { self.profile.answered(&header, payload) } else { Err(payload) })
-            else {
-                continue;
+            let asked = if is_reply {
+                let of_profile = self.profile.asked.answered(&header, payload);
+                of_profile.or_else(|payload| self.recipe.answered(&header, payload))
+            } else {
+                Err(payload)
             };
+            let Err(payload) = asked else { continue };
             let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
             let Some(call) = call else {
                 return debug!("session {}: its worker sent a frame that nobody asked for", self.label);

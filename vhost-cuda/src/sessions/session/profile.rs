@@ -2,20 +2,16 @@
 //! Requests to a worker that records what its session does, for a profile.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use thiserror::Error;
 use vhost_cuda_profile::event::Batch;
-use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
-use super::{Outgoing, Phase, Session};
-use crate::sessions::link::{self, FromWorker, TO_PROFILE, ToWorker};
+use super::Session;
+use super::asked::{AskError, Asked};
+use crate::sessions::link::TO_PROFILE;
 use crate::sessions::recording::{READ, Recording, START, STOP};
-
-/// The time for a worker to answer. Its thread for it does nothing else, but the host's CUPTI may be slow to start.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The reason for which a session has no profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -23,53 +19,17 @@ pub enum ProfileError {
     /// Another profile of it is recorded.
     #[error("another profile of the session is being recorded: wait for its end")]
     Busy,
-    /// It has ended.
-    #[error("the session has ended")]
-    Ended,
-    /// Its worker did not answer in time.
-    #[error("its worker did not answer in time")]
-    Stuck,
-    /// Its worker sent no valid answer.
-    #[error("its worker gave no valid answer")]
-    Malformed,
+    /// Its worker has not answered.
+    #[error(transparent)]
+    Asked(#[from] AskError),
 }
 
-/// The request under way.
+/// The profile of a session.
 #[derive(Debug, Default)]
-pub struct Asked {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
+pub struct Profiled {
+    pub(super) asked: Asked,
     /// True while there is a [`Profiling`].
-    is_taken: bool,
-    /// The request that the worker has not answered. It stays, so that a late answer is known, and dropped.
-    request: Option<u64>,
-    answer: Option<Result<Vec<u8>, ProfileError>>,
-    ended: bool,
-}
-
-impl Asked {
-    /// Takes a worker's reply if it answers the request under way, else returns its payload.
-    pub fn answered(&self, header: &FromWorker, payload: Vec<u8>) -> Result<(), Vec<u8>> {
-        let mut state = self.state.lock();
-        if state.request != Some(header.id) {
-            return Err(payload);
-        }
-        state.request = None;
-        let is_good = header.status == REPLY_OK;
-        state.answer = Some(if is_good { Ok(payload) } else { Err(ProfileError::Malformed) });
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Notes that the session has ended.
-    pub fn end(&self) {
-        self.state.lock().ended = true;
-        self.changed.notify_all();
-    }
+    is_taken: Mutex<bool>,
 }
 
 /// A profile of a session that is being recorded. It ends when this is dropped.
@@ -84,13 +44,12 @@ impl Profiling {
     ///
     /// Errors: see [`ProfileError`].
     pub fn start(session: &Arc<Session>) -> Result<Self, ProfileError> {
-        let mut state = session.profile.state.lock();
-        match (state.ended, state.is_taken, state.request) {
-            (true, ..) => return Err(ProfileError::Ended),
-            (false, false, None) => state.is_taken = true,
-            _ => return Err(ProfileError::Busy),
+        let mut is_taken = session.profile.is_taken.lock();
+        if !session.profile.asked.is_answered()? || *is_taken {
+            return Err(ProfileError::Busy);
         }
-        drop(state);
+        *is_taken = true;
+        drop(is_taken);
         let mut profiling = Self { session: session.clone(), recording: Recording::default() };
         // What comes with it is from before.
         profiling.ask(START)?;
@@ -106,7 +65,7 @@ impl Profiling {
 
     fn ask(&mut self, what: u32) -> Result<(Batch, u64), ProfileError> {
         let answer = self.session.ask_for_profile(what)?;
-        let (head, events) = self.recording.read(&answer).ok_or(ProfileError::Malformed)?;
+        let (head, events) = self.recording.read(&answer).ok_or(AskError::Malformed)?;
         let (program, pid, _) = self.session.program();
         let no_gpu = match head.no_gpu {
             0 => None,
@@ -125,42 +84,13 @@ impl Drop for Profiling {
     fn drop(&mut self) {
         // A worker that has ended records nothing. One that does not answer may go on, at its own cost: its records are bounded.
         let _ = self.session.ask_for_profile(STOP);
-        self.session.profile.state.lock().is_taken = false;
+        *self.session.profile.is_taken.lock() = false;
     }
 }
 
 impl Session {
-    /// Sends a request to the worker, and waits for the answer.
-    fn ask_for_profile(&self, what: u32) -> Result<Vec<u8>, ProfileError> {
-        let mut state = self.state.lock();
-        if state.phase != Phase::Open {
-            return Err(ProfileError::Ended);
-        }
-        let mut asked = self.profile.state.lock();
-        if asked.request.is_some() {
-            return Err(ProfileError::Stuck);
-        }
-        state.next_request += 1;
-        let id = state.next_request;
-        (asked.request, asked.answer) = (Some(id), None);
-        drop(asked);
-        let header = ToWorker { kind: TO_PROFILE, id, ..ToWorker::default() };
-        // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Frame(link::encode_request(&header, what.as_bytes(), &[], &[]), id, None));
-        drop(state);
-        let deadline = Instant::now() + PATIENCE;
-        let mut asked = self.profile.state.lock();
-        loop {
-            if let Some(answer) = asked.answer.take() {
-                return answer;
-            }
-            if asked.ended {
-                return Err(ProfileError::Ended);
-            }
-            if self.profile.changed.wait_until(&mut asked, deadline).timed_out() && asked.answer.is_none() {
-                return Err(ProfileError::Stuck);
-            }
-        }
+    fn ask_for_profile(&self, what: u32) -> Result<Vec<u8>, AskError> {
+        self.ask(&self.profile.asked, TO_PROFILE, what.as_bytes())
     }
 }
 
@@ -174,9 +104,10 @@ mod tests {
 
     use super::*;
     use crate::fixture::sleeping_worker;
-    use crate::sessions::link::{FROM_REPLY, profile_request, receive_frame, send_reply};
+    use crate::sessions::link::{FROM_REPLY, FromWorker, profile_request, receive_frame, send_reply};
     use crate::sessions::recording::{Answer, CALL, Record};
     use crate::sessions::session::End;
+    use crate::sessions::session::asked::PATIENCE;
 
     /// Answers READ with a record, with garbage, with a refusal, and then not at all; all other requests with nothing.
     fn play(link: &UnixStream) {
@@ -217,14 +148,14 @@ mod tests {
         let (batch, left) = profiling.read().unwrap();
         assert_eq!((batch.pid, batch.events.len(), batch.events[0].duration(), left), (7, 1, 0, 0));
         assert!(batch.no_gpu.unwrap().contains("CUPTI"));
-        assert_eq!(profiling.read().err(), Some(ProfileError::Malformed));
+        assert_eq!(profiling.read().err(), Some(ProfileError::Asked(AskError::Malformed)));
         drop(profiling);
         let mut again = Profiling::start(&session).unwrap();
-        assert_eq!(again.read().err(), Some(ProfileError::Malformed), "a refusal");
+        assert_eq!(again.read().err(), Some(ProfileError::Asked(AskError::Malformed)), "a refusal");
         // The worker hangs up instead of an answer: the session ends, and nobody waits.
-        assert_eq!(again.read().err(), Some(ProfileError::Ended));
+        assert_eq!(again.read().err(), Some(ProfileError::Asked(AskError::Ended)));
         assert_eq!(ended.recv_timeout(PATIENCE), Ok(End::Lost));
         drop(again);
-        assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Ended));
+        assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Asked(AskError::Ended)));
     }
 }
