@@ -189,5 +189,4 @@ fn bulk(bulk: &BulkIn<'_>, image: Option<KnownImage>) -> Option<Bulk> {
 }
 
 #[cfg(test)]
-#[path = "recipe_test.rs"]
 mod tests;
