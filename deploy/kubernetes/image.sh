@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Makes the image of deploy/kubernetes in buildah's storage: the plugin, the daemon and the guest's libraries, on Debian 12.
+# Makes the image of deploy/kubernetes in buildah's storage: the plugin, the daemon, the guest's libraries and kubectl, on Debian 12.
 # Needs cargo, mmdebstrap, buildah, root (or subordinate users), and the packages of `cargo xtask package`.
 # Usage: image.sh NAME, for example registry.example/vhost-cuda:latest. Then: buildah push NAME
 set -eu
@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cargo build --release --quiet --manifest-path "$root/Cargo.toml" --package vhost-cuda-plugin
-mmdebstrap --quiet --variant=minbase --include=libgcc-s1 bookworm "$work/debian.tar"
+mmdebstrap --quiet --variant=minbase --include=libgcc-s1,kubernetes-client bookworm "$work/debian.tar"
 for package in vhost-user-cuda vhost-cuda-guest; do
     dpkg-deb --extract "$target/package/$package"_*.deb "$work/files"
 done

@@ -108,15 +108,21 @@ inline void threads(long most, double limit) {
     }
     int devices;
     CHECK(cudaGetDeviceCount(&devices));
-    if (devices < 2) {
-        if (is_wanted("devices_2_launch_synchronize")) skip("devices_2_launch_synchronize", "there is one GPU");
-        return;
+    // As many threads as GPUs, each on a GPU of its own.
+    for (int count : {2, 4, 8}) {
+        const std::string name = "devices_" + std::to_string(count) + "_launch";
+        if (devices < count) {
+            for (const char *end : {"", "_synchronize"}) {
+                if (is_wanted((name + end).c_str())) skip((name + end).c_str(), "there are fewer GPUs");
+            }
+            continue;
+        }
+        // Wakes all of them up before they are measured.
+        for (int device = count - 1; device >= 0; device--) {
+            CHECK(cudaSetDevice(device));
+            CHECK(cudaFree(nullptr));
+        }
+        by_threads(name, count, count, most, limit, launch);
+        by_threads(name + "_synchronize", count, count, most / 4, limit, wait);
     }
-    // Wakes both up before they are measured.
-    for (int device : {1, 0}) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaFree(nullptr));
-    }
-    by_threads("devices_2_launch", 2, 2, most, limit, launch);
-    by_threads("devices_2_launch_synchronize", 2, 2, most / 4, limit, wait);
 }

@@ -104,6 +104,11 @@ const fn of_variant(name: &'static str, program: &'static str) -> Case {
     Case { program, ..Case::new(name) }
 }
 
+/// Calls that a driver for GPUs has since CUDA 13.4.
+const fn later(name: &'static str, args: &'static [&'static str]) -> Case {
+    Case { not_on_gpus: Some("needs a driver of CUDA 13.4"), ..Case::of(name, "later_calls", args) }
+}
+
 /// The rules of tables (`tests/rules`), which the emulator alone follows, too.
 const fn rules(name: &'static str, tables: &'static str) -> Case {
     Case { program: "wrong_calls", stdin: tables, stdout: Stdout::Rules, ..Case::new(name) }
@@ -157,6 +162,9 @@ pub const CASES: &[Case] = &[
     Case::new("hello_threads"),
     Case::new("device_printf"),
     Case::new("atomic_capabilities"),
+    later("later_calls_cliques", &["cliques"]),
+    later("later_calls_locations", &["locations"]),
+    later("later_calls_nodes", &["nodes"]),
     Case::new("vector_add"),
     Case::new("two_units"),
     Case::new("templates"),

@@ -27,13 +27,18 @@ impl Control {
         vec!["--control".to_owned(), self.0.display().to_string()]
     }
 
-    /// Sends a line, and returns the answer.
-    pub fn ask(&self, line: &str) -> Result<Value> {
+    /// Sends a line, and returns the stream of lines that answer it.
+    pub fn send(&self, line: &str) -> Result<BufReader<UnixStream>> {
         let mut stream = UnixStream::connect(&self.0)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         writeln!(stream, "{line}")?;
+        Ok(BufReader::new(stream))
+    }
+
+    /// Sends a line, and returns the answer.
+    pub fn ask(&self, line: &str) -> Result<Value> {
         let mut answer = String::new();
-        BufReader::new(stream).read_line(&mut answer)?;
+        self.send(line)?.read_line(&mut answer)?;
         serde_json::from_str(&answer).with_context(|| format!("{line}: {answer}"))
     }
 

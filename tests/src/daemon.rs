@@ -45,6 +45,8 @@ pub struct DaemonOptions {
     pub log: Option<PathBuf>,
     /// Its user, if not this process's. Only root can choose one.
     pub user: Option<u32>,
+    /// True to start a copy of the program ([`Daemon::program`]), which the test replaces.
+    pub is_copy: bool,
 }
 
 impl Default for DaemonOptions {
@@ -57,6 +59,7 @@ impl Default for DaemonOptions {
             open_files: None,
             log: None,
             user: None,
+            is_copy: false,
         }
     }
 }
@@ -104,6 +107,10 @@ impl Daemon {
                 *file = copy;
             }
             chown(folder.path(), Some(user), Some(user))?;
+        } else if options.is_copy {
+            let copy = folder.path().join("daemon");
+            fs::copy(&program, &copy)?;
+            program = copy;
         }
         let child = launch(&program, &emulator, options, folder.path())?;
         let mut daemon = Self { child, program, emulator, options: options.clone(), folder };
@@ -126,6 +133,11 @@ impl Daemon {
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The program's file.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Everything that it and its workers have logged.

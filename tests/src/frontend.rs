@@ -207,8 +207,13 @@ impl FakeFrontend {
         Self::connect_with(socket, 0)
     }
 
+    /// Stops a queue. Returns the index of its next entry of the available ring.
+    pub fn stop_queue(&mut self, queue: usize) -> Result<u16> {
+        Ok(u16::try_from(self.vhost.get_vring_base(queue)?)?)
+    }
+
     /// Starts a queue whose next entry of the available ring has that index.
-    fn start_queue(&mut self, queue: usize, base: u16) -> Result<()> {
+    pub fn start_queue(&mut self, queue: usize, base: u16) -> Result<()> {
         let ring = &self.rings[queue];
         let host =
             |address| -> Result<u64> { Ok(self.memory.get_host_address(GuestAddress(address))? as u64) };
@@ -253,10 +258,10 @@ impl FakeFrontend {
     /// Saves the device's state as a VMM does that stops the machine for it, and lets it go on. An error: the device refuses.
     pub fn save(&mut self) -> Result<Vec<u8>> {
         let queues = 0..self.rings.len();
-        let bases = queues.map(|queue| Ok(self.vhost.get_vring_base(queue)?)).collect::<Result<Vec<_>>>()?;
+        let bases = queues.map(|queue| self.stop_queue(queue)).collect::<Result<Vec<_>>>()?;
         let saved = self.saved();
         for (queue, base) in bases.into_iter().enumerate() {
-            self.start_queue(queue, u16::try_from(base)?)?;
+            self.start_queue(queue, base)?;
         }
         saved
     }

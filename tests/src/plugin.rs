@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! A device plugin of Kubernetes of a test's own, with the folder of a kubelet.
+//! A device plugin or DRA driver of Kubernetes of a test's own, with the folder of a kubelet.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use mock_kubelet::Pod;
+use mock_kubelet::{Cluster, Pod};
 use tempfile::TempDir;
 use wait_timeout::ChildExt;
 
@@ -38,6 +39,24 @@ impl Plugin {
     /// Starts one with these GPUs, as `0=64M`, and further arguments. It does not wait for a kubelet.
     pub fn start(stack: &Stack, gpus: &[&str], arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+        Self::start_in(folder, stack, gpus, &[&["--grace", GRACE], arguments].concat())
+    }
+
+    /// Starts one for the claims of a node, with an apiserver.
+    pub fn for_claims(
+        stack: &Stack,
+        node: &str,
+        gpus: &[&str],
+        arguments: &[&str],
+    ) -> Result<(Self, Cluster)> {
+        let folder = tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?;
+        let cluster = Cluster::new(&folder.path().join("cluster"))?;
+        let (kubectl, cdi) = (cluster.kubectl(), folder.path().join("cdi"));
+        let own = ["--dra", node, "--kubectl", &kubectl.to_string_lossy(), "--cdi", &cdi.to_string_lossy()];
+        Ok((Self::start_in(folder, stack, gpus, &[&own, arguments].concat())?, cluster))
+    }
+
+    fn start_in(folder: TempDir, stack: &Stack, gpus: &[&str], arguments: &[&str]) -> Result<Self> {
         fs::write(folder.path().join("options.toml"), DAEMON_OPTIONS)?;
         let arguments = gpus.iter().flat_map(|gpu| ["--gpu", gpu]).chain(arguments.iter().copied());
         let mut plugin = Self {
@@ -60,7 +79,7 @@ impl Plugin {
         command.arg("--daemon").arg(self.stack.daemon());
         command.arg("--daemon-options").arg(self.folder.path().join("options.toml"));
         command.arg("--guest-libraries").arg(self.stack.guest_libraries());
-        command.args(["--grace", GRACE]).args(&self.arguments);
+        command.args(&self.arguments);
         command.env("VHOST_CUDA_EMULATOR", self.stack.emulator());
         command.env("CUDA_EMULATOR_DEVICES", self.devices.to_string());
         command.env_remove("CUDA_VISIBLE_DEVICES");
@@ -103,6 +122,11 @@ impl Plugin {
         self.folder.path().join("run")
     }
 
+    /// The folder of files of the Container Device Interface.
+    pub fn cdi(&self) -> PathBuf {
+        self.folder.path().join("cdi")
+    }
+
     /// The messages of all plugins in this place.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("plugin.log")).unwrap_or_default()
@@ -128,6 +152,18 @@ impl Plugin {
         pids().filter_map(daemon).collect()
     }
 
+    /// The daemons, when there are so many: a child that has not executed its own program yet looks like a daemon.
+    pub fn settled(&self, count: usize, limit: Duration) -> Result<Vec<(String, u32)>> {
+        let found = RefCell::new(Vec::new());
+        self.wait_until("the daemons have settled", limit, |plugin| {
+            *found.borrow_mut() = plugin.daemons();
+            found.borrow().len() == count
+        })?;
+        let mut daemons = found.into_inner();
+        daemons.sort();
+        Ok(daemons)
+    }
+
     /// The socket of the metrics of the daemon with that name.
     pub fn metrics(&self, name: &str) -> PathBuf {
         self.run().join(name).join("metrics.sock")
@@ -147,8 +183,10 @@ impl Plugin {
     /// Waits until no daemon, worker or file of a pod is left.
     pub fn wait_until_empty(&self, limit: Duration) -> Result<()> {
         self.wait_until("nothing is left", limit, |plugin| {
-            let files = fs::read_dir(plugin.run()).map_or(0, |files| files.count());
-            plugin.daemons().is_empty() && plugin.users_of_files().is_empty() && files == 1
+            let files = |folder| fs::read_dir(folder).map_or(0, |files| files.count());
+            plugin.daemons().is_empty()
+                && plugin.users_of_files().is_empty()
+                && (files(plugin.run()), files(plugin.cdi())) == (1, 0)
         })
     }
 

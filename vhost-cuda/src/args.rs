@@ -79,6 +79,11 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub max_user_sessions: Option<u32>,
 
+    /// Sessions that a virtual machine may open per second (1 to 1000), after `--max-sessions` of them at once. More wait: each one
+    /// takes a new worker, whose start holds locks of NVIDIA's driver.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub session_rate: u32,
+
     /// The number of threads that each session's worker uses for large copies of pageable memory (1 to 64). Default:
     /// half of the CPUs, at most 4.
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -248,6 +253,18 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true)]
     pub print_capabilities: bool,
 
+    /// Go on with the state in this descriptor. Used by the daemon only, when its program is replaced.
+    #[arg(long, hide = true, value_name = "N")]
+    pub take_over: Option<i32>,
+
+    /// The reason for which the next program did not go on.
+    #[arg(long, hide = true, value_name = "TEXT", requires = "take_over")]
+    pub take_over_refused: Option<String>,
+
+    /// Check the state in the standard input, and exit. Used by the daemon only.
+    #[arg(long, hide = true)]
+    pub check_take_over: bool,
+
     /// The level of messages on stderr: off, error, warn, info, debug or trace. Messages that a guest can repeat are
     /// logged at debug, or in limited number (ends of sessions, with the name of the program, at info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
@@ -391,6 +408,8 @@ pub enum CtlCommand {
         #[arg(long)]
         hold: bool,
     },
+    /// Replace the daemon's program by the one that is installed now, while programs run. Options are read again.
+    Replace,
     /// Bring device memory of sessions back.
     Resume {
         #[command(flatten)]

@@ -24,11 +24,14 @@ use log::debug;
 use lru::LruCache;
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use serde::{Deserialize, Serialize};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::confine::threads;
+use crate::hand_over::files::{Inherited, Leaving, Number};
+use crate::hand_over::freeze;
 use crate::owner::{Machine, Owner};
 
 /// The maximum number of images. Each is an open file of the daemon.
@@ -79,6 +82,16 @@ pub struct Answer {
 struct Key {
     owner: Owner,
     digest: [u8; DIGEST_BYTES],
+}
+
+/// An image that is handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedImage {
+    owner: Owner,
+    digest: [u8; DIGEST_BYTES],
+    bytes: u64,
+    file: Number,
 }
 
 #[derive(Debug)]
@@ -150,7 +163,9 @@ impl ImageCache {
     }
 
     fn answer_all(&self, socket: &UnixStream, owner: Owner) -> io::Result<()> {
-        while let Some((question, file)) = receive(socket)? {
+        loop {
+            let _permit = freeze::readable(socket);
+            let Some((question, file)) = receive(socket)? else { return Ok(()) };
             let Question { kind, bytes, digest, .. } = question;
             match (kind, file) {
                 (ASK, _) => answer(socket, self.find(Key { owner, digest }, bytes).as_deref())?,
@@ -161,7 +176,6 @@ impl ImageCache {
                 _ => return Err(invalid("a question of unknown kind")),
             }
         }
-        Ok(())
     }
 
     fn find(&self, key: Key, bytes: u64) -> Option<Arc<File>> {
@@ -195,6 +209,33 @@ impl ImageCache {
         while state.images.len() > MAX_IMAGES || state.bytes > self.max_bytes {
             let Some(victim) = state.victim(key) else { break };
             state.bytes -= state.images.pop(&victim).map_or(0, |old| old.bytes);
+        }
+        Ok(())
+    }
+
+    /// Returns all images for the next program, the least recently used one first.
+    pub fn save(&self, files: &mut Leaving) -> Vec<SavedImage> {
+        let state = self.state.lock();
+        let images = state.images.iter().rev();
+        let mut save = |(key, image): (&Key, &Image)| {
+            let Key { owner, digest } = *key;
+            SavedImage { owner, digest, bytes: image.bytes, file: files.add(&*image.file) }
+        };
+        images.map(&mut save).collect()
+    }
+
+    /// Adds the images of the program before this one, as far as they fit into this cache.
+    ///
+    /// Errors: the state is wrong.
+    pub fn restore(&self, saved: Vec<SavedImage>, files: &mut Inherited) -> io::Result<()> {
+        let mut state = self.state.lock();
+        for SavedImage { owner, digest, bytes, file } in saved {
+            let file = File::from(files.take(file)?);
+            if state.images.len() < MAX_IMAGES && bytes <= self.max_bytes.saturating_sub(state.bytes) {
+                check(&file, bytes)?;
+                state.bytes += bytes;
+                state.images.put(Key { owner, digest }, Image { file: Arc::new(file), bytes });
+            }
         }
         Ok(())
     }
@@ -321,7 +362,7 @@ pub(crate) fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&Fi
 }
 
 /// Fills `bytes`, and returns the accompanying file. Returns `None` if the other end has closed the socket.
-pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
+pub(crate) fn read_with(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
     let (have, file) = loop {
         match socket.recv_with_fd(bytes) {
             Ok(received) => break received,
@@ -333,7 +374,7 @@ pub(crate) fn read_with(mut socket: &UnixStream, bytes: &mut [u8]) -> io::Result
     if have == 0 {
         return Ok(None);
     }
-    socket.read_exact(&mut bytes[have..])?;
+    freeze::Message::of(socket).read_exact(&mut bytes[have..])?;
     Ok(Some(file))
 }
 

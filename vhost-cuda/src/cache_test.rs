@@ -171,3 +171,33 @@ fn nobody_evicts_others_but_for_a_fair_share() {
     cache.forget(Machine::Virtual(1));
     assert_eq!(contents(), (0, 0));
 }
+
+#[test]
+fn images_go_over_in_the_order_of_their_use() {
+    let cache = ImageCache::new(LIMIT);
+    for letter in [b'a', b'b', b'c'] {
+        keep(&cache, &[letter; 300], 0);
+    }
+    assert!(has(&cache, &[b'a'; 300], 0));
+    let mut files = Leaving::default();
+    let saved = cache.save(&mut files);
+    assert_eq!(
+        serde_json::from_slice::<Vec<SavedImage>>(&serde_json::to_vec(&saved).unwrap()).unwrap(),
+        saved
+    );
+    std::mem::forget(cache);
+    crate::hand_over::files::keep_open(&files.numbers(), true).unwrap();
+    let mut files = Inherited::of(&files.numbers()).unwrap();
+    let lying = SavedImage { bytes: 299, ..saved[0].clone() };
+    assert!(ImageCache::new(LIMIT).restore(vec![lying], &mut files).is_err());
+    // A smaller one takes what fits.
+    let small = ImageCache::new(700);
+    small.restore(saved.clone(), &mut files).unwrap();
+    assert_eq!(small.state.lock().bytes, 600);
+    files.commit();
+    let after = ImageCache::new(900);
+    after.restore(saved.clone(), &mut files).unwrap();
+    keep(&after, &[b'd'; 300], 0);
+    assert!(has(&after, &[b'a'; 300], 0) && !has(&after, &[b'b'; 300], 0));
+    assert!(after.restore(saved, &mut files).is_err(), "the descriptors are taken");
+}

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon: listens, and serves each connection independently.
 
-use std::collections::HashMap;
+pub mod connections;
+
+use std::ffi::OsString;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::net::UnixListener;
+use std::os::fd::FromRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use log::{Level, error, info, log, warn};
-use parking_lot::Mutex;
-use vhost::vhost_user::{Error as VhostUserError, Listener};
-use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
+use vhost::vhost_user::Listener;
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::args::{DaemonArgs, GuestPages, Namespaces, Sandbox};
+use crate::args::{DaemonArgs, GuestPages, Namespaces as NamespacesOption, Sandbox};
 use crate::cache::ImageCache;
+use crate::confine::namespaces::Namespaces;
 use crate::confine::{own, threads};
-use crate::control::server as control;
+use crate::control::{server as control, trace};
 use crate::exchange::Exchange;
-use crate::front_end::backend::Backend;
-use crate::front_end::device::{Device, END_PATIENCE, Settings};
-use crate::front_end::memory::{Memory, SharedMemory};
+use crate::front_end::device::{END_PATIENCE, Settings};
 use crate::front_end::sigbus;
-use crate::limits::budget::Charge;
+use crate::hand_over::files::Leaving;
+use crate::hand_over::freeze;
+use crate::hand_over::main_thread::{self, Tasks};
 use crate::limits::cgroup::{Cgroups, MachineLimits};
 use crate::limits::descriptors::Descriptors;
-use crate::limits::room;
-use crate::limits::throttle::Throttle;
 use crate::limits::watchdog::{self, Limits};
 use crate::metrics::{gpu_time, server, text};
+use crate::replace::enter::{Entry, log_result, own_program};
+use crate::replace::leave::{self, Replacer, Sockets};
 use crate::sessions::endings::Endings;
 use crate::sessions::library;
 use crate::sessions::messages::Messages;
@@ -44,26 +44,13 @@ use crate::shares::client::Client;
 use crate::socket::remove_stale;
 use crate::suspend::suspender::{Options, Suspender};
 use crate::worker::{mappings_can_be_guarded, sandbox};
-
-/// The pause after a failed accept, for example when the process has no descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// Limits messages about front-ends that connect and disconnect: each virtio-user process is one.
-static CONNECTIONS: Throttle = Throttle::new(50, Duration::from_secs(10));
-/// Limits messages about front-ends that could not be served.
-static REFUSALS: Throttle = Throttle::new(3, Duration::from_secs(60));
-
-/// The time for a front-end to disconnect before the next one is refused. A VMM or program that is restarted connects
-/// at once, while the workers of the previous one are ending.
-const PARTING: Duration = Duration::from_secs(2);
+use connections::{Devices, REFUSALS, accept_all};
 
 /// The output of the capabilities option (docs/interop/vhost-user.rst of QEMU, "Backend programs").
 pub const CAPABILITIES: &str = "{\n  \"type\": \"cuda\"\n}";
 
-/// The values that a connection's thread gets once a front-end has connected.
-type Served = (VhostUserDaemon<Arc<Backend>>, Arc<Backend>);
-
-/// Connected devices, to end them with the daemon.
-type Devices = Arc<Mutex<HashMap<u64, Arc<Device>>>>;
+/// The time for all front-ends of the program before this one. Those that are left then are disconnected.
+const TAKING_OVER: Duration = Duration::from_secs(15);
 
 /// Returns the number of threads that reach half of the link's speed. The other CPUs are left to the guests.
 fn default_copy_threads() -> u32 {
@@ -73,24 +60,63 @@ fn default_copy_threads() -> u32 {
 
 /// Runs the daemon until a signal ends it.
 pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
+    let mut entry = Entry::receive(args)?;
+    match start(args, &mut entry) {
+        Ok(running) => running.run(args, entry),
+        Err(error) => Err(match entry {
+            Some(entry) => entry.go_back(error),
+            None => error,
+        }),
+    }
+}
+
+/// A daemon that is about to serve.
+struct Running {
+    program: OsString,
+    tasks: Tasks,
+    signals: Signals,
+    emulated: bool,
+    listener: UnixListener,
+    socket: Option<PathBuf>,
+    control: Option<UnixListener>,
+    spec: WorkerSpec,
+    shares: Option<Arc<Client>>,
+    settings: Arc<Settings>,
+}
+
+/// Does all that may fail. Until then the program before this one can go on with what `entry` has.
+fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running> {
+    if let Some(entry) = entry {
+        // It has what belongs to guests already.
+        own::hide_memory()?;
+        own::drop_ambient()?;
+        entry.state.check(args)?;
+    }
+    let program = entry.as_ref().map_or_else(own_program, |entry| Ok(entry.program()))?;
     own::check_user(args.allow_root)?;
     let library = library::find(&args.device)?;
-    let wanted = args.namespaces != Namespaces::Off && args.sandbox != Sandbox::Off;
-    if !wanted && args.namespaces == Namespaces::Require {
+    let wanted = args.namespaces != NamespacesOption::Off && args.sandbox != Sandbox::Off;
+    if !wanted && args.namespaces == NamespacesOption::Require {
         bail!("--namespaces require does not go with --sandbox off");
     }
     // While the process has one thread.
     let namespaces = if wanted { own::may_make_namespaces().map_err(Into::into) } else { Ok(()) };
+    // Not before, because the maps of a user namespace can be written by a process only that is not hidden.
     own::hide_memory()?;
+    let tasks = main_thread::start();
     let signals = Signals::block()?;
     sigbus::install().context("Cannot handle SIGBUS")?;
     threads::start(args.sandbox).context("Cannot start the thread for calls of confined ones")?;
     let descriptors = Descriptors::share_out(args.num_queues, args.max_sessions, args.warm_workers)?;
-    let Listening { listener, socket, workers } = listen(args)?;
+    let Listening { listener, socket, workers } = match entry {
+        Some(entry) => listen_again(args, entry)?,
+        None => listen(args)?,
+    };
     info!("executing CUDA calls with {}", library.display());
     // Before workers are started, which begin in the daemon's group.
     let limits = MachineLimits { memory: args.host_memory, cpu_weight: args.cpu_weight };
-    let cgroups = Cgroups::open(&args.cgroup, limits)?;
+    let before = entry.as_ref().and_then(|entry| entry.state.cgroups.as_deref());
+    let cgroups = Cgroups::open(&args.cgroup, limits, before)?;
     let emulated = library::is_emulator(&library);
     let libraries = library::vendor_folders(&args.libraries, emulated)?;
     let shares = args.arbiter.as_ref().map(|path| Client::start(path.clone(), args.share));
@@ -115,7 +141,20 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         time_limit: args.time_limit,
         shares: shares.clone(),
     };
-    let pool = start_pool(args, spec, namespaces)?;
+    // Before workers are started, since going back to another program leaves none behind.
+    let before = entry.as_mut().and_then(|entry| Some((entry.state.control?, &mut entry.files)));
+    let control = match (&args.control, before) {
+        (Some(_), Some((control, files))) => Some(files.take(control)?.into()),
+        (Some(path), None) => Some(control::listen(path)?),
+        (None, _) => None,
+    };
+    let previous = match entry {
+        Some(entry) => {
+            entry.state.namespaces.map(|saved| Namespaces::restore(saved, &mut entry.files)).transpose()?
+        }
+        None => None,
+    };
+    let (spec, pool) = start_pool(args, spec, namespaces, previous)?;
     let images = ImageCache::new(args.image_cache);
     let exchange = Exchange::new();
     let endings = Arc::<Endings>::default();
@@ -133,6 +172,7 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         max_sessions: args.max_sessions,
         memory: args.memory,
         cgroups,
+        session_rate: args.session_rate,
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         guest_pages,
         lose_sessions: args.lose_sessions,
@@ -142,62 +182,134 @@ pub fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         endings,
         suspender: suspender.clone(),
         descriptors,
+        record: trace::for_guest,
         pool,
     });
-    let devices = Devices::default();
+    Ok(Running { program, tasks, signals, emulated, listener, socket, control, spec, shares, settings })
+}
 
-    let watched = devices.clone();
-    sigbus::watch(move |lost| drop_those_without_memory(&watched, lost))
-        .context("Cannot watch guest memory")?;
-    let (accepting, common, single) = (devices.clone(), settings.clone(), args.single);
-    thread::Builder::new()
-        .name("accept".into())
-        .spawn(move || accept_all(listener, single, &common, &accepting))
-        .context("Cannot start the accepting thread")?;
+impl Running {
+    /// Serves until a signal ends the daemon, beginning with what the program before this one has left in `entry`.
+    fn run(self, args: &DaemonArgs, entry: Option<Entry>) -> anyhow::Result<()> {
+        let Self { program, tasks, signals, emulated, listener, socket, control, spec, shares, settings } =
+            self;
+        let suspender = settings.suspender.clone();
+        let devices = Devices::default();
 
-    let (reported, common) = (devices.clone(), settings.clone());
-    let page = move || {
-        let connected: Vec<_> = reported.lock().values().cloned().collect();
-        let mut reports: Vec<_> = connected.iter().map(|device| device.report()).collect();
-        reports.sort_by_key(|device| device.connection);
-        let share = shares.as_ref().map(|shares| shares.report());
-        text::write(&common.pool.report(), share.as_ref(), &reports)
-    };
-    let _metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose()?;
-    let _control = args.control.as_ref().map(|path| control::start(path, suspender)).transpose()?;
-    if args.metrics.is_some() && !emulated {
-        let measured = devices.clone();
-        let sessions = move || measured.lock().values().flat_map(|device| device.sessions()).collect();
-        gpu_time::start(sessions).context("Cannot start the thread for GPU time")?;
-    }
+        let watched = devices.clone();
+        sigbus::watch(move |lost| drop_those_without_memory(&watched, lost))
+            .context("Cannot watch guest memory")?;
+        let mut files = Leaving::default();
+        let sockets = Sockets {
+            listener: files.add(&listener),
+            path: socket.clone(),
+            control: control.as_ref().map(|control| files.add(control)),
+        };
+        let replacer = Replacer::new(args, program, sockets, files, settings.clone(), devices.clone())
+            .context("Cannot open this program")?;
+        let replacer = Arc::new(replacer);
+        let asker = entry.and_then(|entry| take_over(args, entry, &spec, &settings, &devices));
+        let (accepting, common, single) = (devices.clone(), settings.clone(), args.single);
+        let listener = Listener::from(listener);
+        thread::Builder::new()
+            .name("accept".into())
+            .spawn(move || accept_all(listener, single, &common, &accepting))
+            .context("Cannot start the accepting thread")?;
 
-    if !emulated {
-        let limits = Limits { session: args.session_memory, machine: args.memory };
-        let (watched, common) = (devices.clone(), settings.clone());
-        let machines =
-            move || watched.lock().values().map(|device| (device.connection, device.sessions())).collect();
-        let warm = move || common.pool.warm();
-        watchdog::start(limits, machines, warm).context("Cannot start the watchdog")?;
-    }
+        let (reported, common) = (devices.clone(), settings.clone());
+        let page = move || {
+            let connected: Vec<_> = reported.lock().values().cloned().collect();
+            let mut reports: Vec<_> = connected.iter().map(|device| device.report()).collect();
+            reports.sort_by_key(|device| device.connection);
+            let share = shares.as_ref().map(|shares| shares.report());
+            text::write(&common.pool.report(), share.as_ref(), &reports)
+        };
+        let metrics = args.metrics.as_ref().map(|address| server::start(address, page)).transpose();
+        let _metrics = match metrics {
+            // Programs run already.
+            Err(error) if args.take_over.is_some() => {
+                error!("no metrics: {error:#}");
+                None
+            }
+            metrics => metrics?,
+        };
+        let replacing = replacer.clone();
+        let served = control::Served {
+            suspender,
+            replace: Arc::new(move |asker| format!("{:#}", replacing.replace(Some(asker)))),
+        };
+        let control = args.control.as_ref().zip(control);
+        let _control = control.map(|(path, listener)| control::start(path, listener, served)).transpose()?;
+        if args.metrics.is_some() && !emulated {
+            let measured = devices.clone();
+            let sessions = move || measured.lock().values().flat_map(|device| device.sessions()).collect();
+            gpu_time::start(sessions).context("Cannot start the thread for GPU time")?;
+        }
 
-    let name = signals.wait();
-    info!("ending on {name}");
-    if let Some(socket) = socket {
-        let _ = std::fs::remove_file(socket);
+        if !emulated {
+            let limits = Limits { session: args.session_memory, machine: args.memory };
+            let (watched, common) = (devices.clone(), settings.clone());
+            let machines = move || {
+                watched.lock().values().map(|device| (device.connection, device.sessions())).collect()
+            };
+            let warm = move || common.pool.warm();
+            watchdog::start(limits, machines, warm).context("Cannot start the watchdog")?;
+        }
+
+        signals.start(replacer)?;
+        if args.take_over.is_some() {
+            leave::end_after(0);
+        }
+        if let Some(asker) = asker {
+            control::answer_replace(&asker, args.take_over_refused.clone());
+        }
+        let name = tasks.carry_out();
+        info!("ending on {name}");
+        if let Some(socket) = socket {
+            let _ = std::fs::remove_file(socket);
+        }
+        let connected: Vec<_> = devices.lock().values().cloned().collect();
+        // All are ended at once, and then waited for one after the other.
+        for device in &connected {
+            device.abandon();
+        }
+        let deadline = Instant::now() + END_PATIENCE;
+        let ended: Vec<bool> = connected.iter().map(|device| device.shut_down(deadline)).collect();
+        settings.pool.stop();
+        if ended.iter().all(|&ended| ended) {
+            Ok(())
+        } else {
+            bail!("Workers are left behind: the next daemon on this socket waits for them")
+        }
     }
-    let connected: Vec<_> = devices.lock().values().cloned().collect();
-    // All are ended at once, and then waited for one after the other.
-    for device in &connected {
-        device.abandon();
+}
+
+/// Goes on with the connections of the program before this one. Returns the client that has asked for the replacement.
+fn take_over(
+    args: &DaemonArgs,
+    mut entry: Entry,
+    spec: &WorkerSpec,
+    settings: &Arc<Settings>,
+    devices: &Devices,
+) -> Option<UnixStream> {
+    // A worker that asks for what another one has offered is answered when all offers are there.
+    let _stopped = std::iter::repeat_with(freeze::stop).find_map(|stopped| stopped);
+    entry.files.commit();
+    let asker = entry.asker();
+    let Entry { state, mut files, .. } = entry;
+    connections::count_from(state.next_connection);
+    let deadline = Instant::now() + TAKING_OVER;
+    if let Err(error) = settings.images.restore(state.images, &mut files) {
+        error!("the cache of device code begins anew: {error}");
     }
-    let deadline = Instant::now() + END_PATIENCE;
-    let ended: Vec<bool> = connected.iter().map(|device| device.shut_down(deadline)).collect();
-    settings.pool.stop();
-    if ended.iter().all(|&ended| ended) {
-        Ok(())
-    } else {
-        bail!("Workers are left behind: the next daemon on this socket waits for them")
+    for device in state.devices {
+        let connection = device.connection;
+        if let Err(error) = connections::restore(device, spec, &mut files, settings, devices, deadline) {
+            error!("connection {connection}: lost, because this program cannot go on with it: {error:#}");
+        }
     }
+    log_result(args, &state.release, state.held_since);
+    asker
 }
 
 /// Returns the guest pages that workers can map on this host, and logs what is missing for `named`.
@@ -219,7 +331,13 @@ fn guest_pages_of(args: &DaemonArgs) -> anyhow::Result<GuestPages> {
 
 /// Starts the pool, without namespaces where the host does not have them (`unless`) and the operator does not require
 /// them. Logs what is missing.
-fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -> anyhow::Result<WorkerPool> {
+/// Returns the settings of its workers, too.
+fn start_pool(
+    args: &DaemonArgs,
+    spec: WorkerSpec,
+    unless: anyhow::Result<()>,
+    mut previous: Option<Namespaces>,
+) -> anyhow::Result<(WorkerSpec, WorkerPool)> {
     let warm = args.warm_workers as usize;
     if args.sandbox != Sandbox::Off && !sandbox::files_can_be_bounded() {
         warn!(
@@ -227,27 +345,27 @@ fn start_pool(args: &DaemonArgs, spec: WorkerSpec, unless: anyhow::Result<()>) -
              filter of system calls leave it (docs/confinement.md)"
         );
     }
-    let without = || WorkerSpec { namespaces: false, ..spec.clone() };
+    let plain = WorkerSpec { namespaces: false, ..spec.clone() };
     let pool = if spec.namespaces {
-        match unless.and_then(|()| WorkerPool::start(spec.clone(), warm)) {
-            Err(error) if args.namespaces == Namespaces::Auto => {
+        match unless.and_then(|()| WorkerPool::start(spec.clone(), warm, previous.take())) {
+            Err(error) if args.namespaces == NamespacesOption::Auto => {
                 warn!(
                     "workers have no namespaces of their own, because this host does not allow it ({error:#}): a \
                      worker that a guest has taken over sees other processes and local sockets of this user"
                 );
-                WorkerPool::start(without(), warm)
+                WorkerPool::start(plain.clone(), warm, None)
             }
             result => result.context("Cannot make namespaces for workers (--namespaces require)"),
         }
     } else {
-        WorkerPool::start(without(), warm)
+        WorkerPool::start(plain.clone(), warm, None)
     };
-    pool.context("Cannot start the worker pool")
+    Ok((plain, pool.context("Cannot start the worker pool")?))
 }
 
 /// The socket that the daemon listens on.
 struct Listening {
-    listener: Listener,
+    listener: UnixListener,
     /// The socket to remove at the end.
     socket: Option<PathBuf>,
     workers: Option<WorkerLock>,
@@ -274,6 +392,16 @@ fn drop_those_without_memory(devices: &Devices, lost: &[Range<usize>]) {
     }
 }
 
+/// Goes on listening on the socket of the program before this one.
+fn listen_again(args: &DaemonArgs, entry: &mut Entry) -> anyhow::Result<Listening> {
+    let listener = UnixListener::from(entry.files.take(entry.state.listener)?);
+    let path = listener.local_addr().ok().and_then(|addr| addr.as_pathname().map(Path::to_path_buf));
+    // Its workers hold the file, and go on.
+    let lock = args.workers_lock.clone().or_else(|| path.as_deref().map(WorkerLock::beside));
+    let workers = lock.map(|path| WorkerLock::again(&path)).transpose()?;
+    Ok(Listening { listener, socket: entry.state.socket(), workers })
+}
+
 fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
     match (&args.socket_path, args.fd) {
         (Some(path), _) => {
@@ -283,7 +411,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
             let workers = lock_of_workers(args, Some(path))?;
             let listener = UnixListener::bind(path).with_context(cannot)?;
             info!("listening on {}", path.display());
-            Ok(Listening { listener: listener.into(), socket: Some(path.clone()), workers })
+            Ok(Listening { listener, socket: Some(path.clone()), workers })
         }
         (None, Some(fd)) => {
             let mut kind = 0;
@@ -305,7 +433,7 @@ fn listen(args: &DaemonArgs) -> anyhow::Result<Listening> {
             let listener = unsafe { UnixListener::from_raw_fd(fd) };
             let path = listener.local_addr().ok().and_then(|addr| addr.as_pathname().map(Path::to_path_buf));
             let workers = lock_of_workers(args, path.as_deref())?;
-            Ok(Listening { listener: listener.into(), socket: None, workers })
+            Ok(Listening { listener, socket: None, workers })
         }
         (None, None) => bail!("Say where to listen: --socket-path PATH (or --fd N)"),
     }
@@ -317,161 +445,7 @@ fn lock_of_workers(args: &DaemonArgs, socket: Option<&Path>) -> anyhow::Result<O
     path.map(|path| WorkerLock::wait(&path)).transpose()
 }
 
-fn accept_all(mut listener: Listener, single: bool, settings: &Arc<Settings>, devices: &Devices) {
-    for connection in 1.. {
-        wait_for_front_end(&listener);
-        if single && !wait_turn(devices) {
-            // Disconnected at once, because a waiting VMM does nothing else.
-            drop(listener.accept());
-            warn!(
-                "connection {connection}: refused: another front-end is connected. Start a daemon for each virtual \
-                 machine, or this one with --single=false"
-            );
-            continue;
-        }
-        if let Err(error) = accept(connection, &mut listener, settings, devices) {
-            log!(REFUSALS.level(Level::Error), "connection {connection}: {error:#}");
-            thread::sleep(ACCEPT_PAUSE);
-        }
-    }
-}
-
-/// Waits until a front-end connects. Resources for it are checked afterwards.
-fn wait_for_front_end(listener: &Listener) {
-    let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which is a local. Interrupted, it is asked again; after an error accept says what is wrong.
-    while unsafe { libc::poll(&raw mut poll, 1, -1) } < 0
-        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-    {}
-}
-
-/// Waits until the previous front-end has disconnected. Returns false if it stays.
-fn wait_turn(devices: &Devices) -> bool {
-    let deadline = Instant::now() + PARTING;
-    while !devices.lock().is_empty() {
-        if Instant::now() >= deadline {
-            return false;
-        }
-        thread::sleep(PARTING / 200);
-    }
-    true
-}
-
-/// Waits for one front-end and starts to serve it.
-fn accept(
-    connection: u64,
-    listener: &mut Listener,
-    settings: &Arc<Settings>,
-    devices: &Devices,
-) -> anyhow::Result<()> {
-    let shortage = match settings.descriptors.budget.charge(settings.descriptors.connection) {
-        None => "descriptors".to_owned(),
-        Some(charge) => match room::check() {
-            Ok(()) => return serve(connection, listener, settings, devices, charge),
-            Err(error) => format!("address space ({error}): {}", room::HINT),
-        },
-    };
-    // Disconnected at once, because a waiting VMM does nothing else.
-    drop(listener.accept().map_err(|error| anyhow::anyhow!("{error}"))?);
-    log!(REFUSALS.level(Level::Error), "connection {connection}: refused: the daemon is out of {shortage}");
-    Ok(())
-}
-
-/// As [`accept`], if there are resources for it.
-fn serve(
-    connection: u64,
-    listener: &mut Listener,
-    settings: &Arc<Settings>,
-    devices: &Devices,
-    charge: Charge,
-) -> anyhow::Result<()> {
-    let device = Device::new(connection, settings.clone());
-    let ((mut daemon, backend), serving) = match prepare(connection, &device, devices, charge) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            drop(listener.accept());
-            return Err(error.context("refused"));
-        }
-    };
-    if let Err(error) = daemon.start(listener) {
-        drop(daemon);
-        backend.close_exit_events();
-        return Err(describe(error));
-    }
-    log!(CONNECTIONS.level(Level::Info), "connection {connection}: front-end connected");
-    devices.lock().insert(connection, device.clone());
-    if let Some(handle) = daemon.shutdown_handle() {
-        device.connected(handle);
-    }
-    // The thread waits for it.
-    let _ = serving.send((daemon, backend));
-    Ok(())
-}
-
-/// Creates all that serves a front-end before one is accepted, so that a failure does no harm.
-fn prepare(
-    connection: u64,
-    device: &Arc<Device>,
-    devices: &Devices,
-    charge: Charge,
-) -> anyhow::Result<(Served, Sender<Served>)> {
-    let (serving, served) = channel::<Served>();
-    let (ending, devices) = (device.clone(), devices.clone());
-    thread::Builder::new()
-        .name(format!("connection-{connection}"))
-        .spawn(move || {
-            let Ok((mut daemon, backend)) = served.recv() else { return };
-            let result = daemon.wait();
-            ending.shut_down(Instant::now() + END_PATIENCE);
-            // Joins the queues' threads.
-            drop(daemon);
-            backend.close_exit_events();
-            drop(charge);
-            devices.lock().remove(&connection);
-            report(connection, &ending, result);
-        })
-        .context("Cannot start a thread for the connection")?;
-    let backend = Backend::new(device.clone());
-    let memory = SharedMemory::new(Memory::new());
-    let name = format!("vhost-user-{connection}");
-    let daemon = VhostUserDaemon::new(name, backend.clone(), memory).map_err(|error| {
-        backend.end_threads();
-        describe(error)
-    })?;
-    Ok(((daemon, backend), serving))
-}
-
-/// Formats an error of the library, which does not implement `Error`.
-fn describe(error: BackendError) -> anyhow::Error {
-    anyhow::anyhow!("{error}")
-}
-
-fn report(connection: u64, device: &Device, result: Result<(), BackendError>) {
-    use VhostUserError as Cause;
-    match result {
-        Ok(())
-        | Err(BackendError::HandleRequest(
-            Cause::Disconnected | Cause::PartialMessage | Cause::SocketBroken(_),
-        )) => log!(CONNECTIONS.level(Level::Info), "connection {connection}: front-end disconnected"),
-        Err(BackendError::HandleRequest(cause)) if memory_not_shared(device, &cause) => error!(
-            "connection {connection}: {cause}: the queues do not lie in memory that is shared with this process. \
-             QEMU needs `-object memory-backend-memfd,id=mem,size=SIZE,share=on` and `-machine memory-backend=mem`"
-        ),
-        Err(cause) => log!(CONNECTIONS.level(Level::Warn), "connection {connection}: dropped: {cause}"),
-    }
-}
-
-/// Returns whether the front-end set up queues without having shared the memory that contains them.
-fn memory_not_shared(device: &Device, cause: &VhostUserError) -> bool {
-    match cause {
-        // The library's error for a queue's address when it has no memory at all.
-        VhostUserError::InvalidParam => device.memory().is_none_or(|memory| memory.num_regions() == 0),
-        VhostUserError::ReqHandlerError(error) => error.to_string().contains("Missing memory mapping"),
-        _ => false,
-    }
-}
-
-/// SIGINT and SIGTERM, blocked in every thread and received by one.
+/// SIGINT, SIGTERM and SIGHUP, blocked in every thread and received by one.
 struct Signals(libc::sigset_t);
 
 impl Signals {
@@ -481,19 +455,35 @@ impl Signals {
         // SAFETY: sigemptyset initialises the set that the other calls read.
         let (set, failed) = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
             let set = set.assume_init();
             (set, libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))
         };
         if failed != 0 { bail!("Cannot block signals") } else { Ok(Self(set)) }
     }
 
-    /// Waits for a signal, and returns its name.
-    fn wait(&self) -> &'static str {
+    /// Waits for signals on a thread of its own. SIGHUP replaces the program, the others end the daemon.
+    fn start(self, replacer: Arc<Replacer>) -> anyhow::Result<()> {
+        let wait = move || {
+            loop {
+                match self.wait() {
+                    libc::SIGHUP => error!("not replaced: {:#}", replacer.replace(None)),
+                    libc::SIGINT => main_thread::end("SIGINT"),
+                    _ => main_thread::end("SIGTERM"),
+                }
+            }
+        };
+        let started = thread::Builder::new().name("signals".into()).spawn(wait);
+        started.map(drop).context("Cannot start the thread for signals")
+    }
+
+    /// Waits for a signal, and returns its number.
+    fn wait(&self) -> i32 {
         let mut signal = 0;
         // SAFETY: the set is initialised, `signal` is a local.
         unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };
-        if signal == libc::SIGINT { "SIGINT" } else { "SIGTERM" }
+        signal
     }
 }

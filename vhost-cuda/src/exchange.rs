@@ -14,7 +14,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
@@ -23,11 +23,14 @@ use std::thread;
 use log::debug;
 use parking_lot::Mutex;
 use rustix::fs::fcntl_get_seals;
+use serde::{Deserialize, Serialize};
 use zerocopy::{FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache::{invalid, read_with, write_with};
 use crate::confine::threads;
+use crate::hand_over::files::{Inherited, Leaving, Number};
+use crate::hand_over::freeze;
 use crate::limits::budget::{Budget, Charge};
 use crate::owner::Owner;
 
@@ -51,6 +54,8 @@ pub const WITHDRAW: u32 = 3;
 /// [`Question::kind`]: waits for the sessions that are ending, whose memory the worker may need, and suspends an idle one if the
 /// device has no memory. The answer says whether there may be more memory.
 pub const SETTLE: u32 = 4;
+/// [`Question::kind`]: records a process for a profiler in the guest ([`Services::record`]). The answer's file is a socket.
+pub const RECORD: u32 = 5;
 
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
 pub const MEMORY: u32 = 1;
@@ -85,10 +90,10 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Question {
-    /// [`OFFER`], [`LOOK_UP`], [`WITHDRAW`] or [`SETTLE`].
+    /// [`OFFER`] to [`RECORD`].
     kind: u32,
-    /// For [`SETTLE`], the number of a [`Shortage`]; else 0.
-    shortage: u32,
+    /// For [`SETTLE`], the number of a [`Shortage`]; for [`RECORD`], the process; else 0.
+    number: u32,
     /// The token of a look-up or a withdrawal.
     token: [u8; TOKEN_BYTES],
     /// The offered object. A look-up uses only `what`.
@@ -130,6 +135,16 @@ impl Shortage {
     }
 }
 
+/// What the daemon does for a worker beside storing its offers.
+pub trait Services: Send + 'static {
+    /// Waits for the sessions that are ending, and may suspend others. Returns whether there may be more memory.
+    fn settle(&self, shortage: Shortage) -> bool;
+
+    /// Records the process with this id, or the worker's own (0), and returns the socket from which the recording is read.
+    /// `None`: the worker's user may not watch such a process, or there is none.
+    fn record(&self, pid: u32) -> Option<OwnedFd>;
+}
+
 /// The secret by which another session requests an offer.
 pub type Token = [u8; TOKEN_BYTES];
 
@@ -153,6 +168,29 @@ struct Shared {
     session: u64,
     offer: Offer,
     file: Option<Arc<Kept>>,
+}
+
+/// An offer that is handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedOffer {
+    token: Token,
+    what: u32,
+    device: u32,
+    bytes: u64,
+    handle: Vec<u8>,
+    file: Option<Number>,
+}
+
+impl SavedOffer {
+    /// Returns the offer for [`Exchange::serve`].
+    ///
+    /// Errors: the state is wrong.
+    pub fn restore(self, files: &mut Inherited) -> io::Result<(Token, Offer, Option<File>)> {
+        let handle = self.handle.try_into().map_err(|_| invalid("a handle of another length"))?;
+        let file = self.file.map(|number| files.take(number)).transpose()?.map(File::from);
+        Ok((self.token, Offer { what: self.what, device: self.device, bytes: self.bytes, handle }, file))
+    }
 }
 
 /// A file that the daemon stores.
@@ -179,7 +217,6 @@ struct User {
 
 #[derive(Debug, Default)]
 struct State {
-    next_session: u64,
     sessions: HashMap<u64, Session>,
     users: HashMap<Owner, User>,
     offers: HashMap<Token, Shared>,
@@ -195,44 +232,68 @@ impl Exchange {
         Arc::default()
     }
 
-    /// Serves the worker at the other end of `socket`, whose session belongs to `owner`, until it ends. If no thread
-    /// can be started, the worker shares nothing.
-    ///
-    /// `settle` waits for the sessions that are ending, and may suspend others. It returns whether there may be more memory.
+    /// Serves the worker at the other end of `socket`, whose session has the number `session` and belongs to `owner`, until it
+    /// ends. If no thread can be started, the worker shares nothing. `offers` are those that it made to the program before this
+    /// one.
     pub fn serve(
         self: &Arc<Self>,
         socket: Arc<UnixStream>,
+        session: u64,
         owner: Owner,
         budgets: FileBudgets,
-        settle: impl Fn(Shortage) -> bool + Send + 'static,
+        offers: Vec<(Token, Offer, Option<File>)>,
+        services: impl Services,
     ) {
         let exchange = self.clone();
+        // At once, so that other workers find what was offered before.
+        let of_user = exchange.begin(session, owner, budgets.of_user);
+        let budgets = [of_user, budgets.machine, budgets.descriptors];
+        for (token, offer, file) in offers {
+            // What the limits allowed before, they may not allow any more.
+            let kept = file.map(|file| keep(file, &budgets)).transpose();
+            let offered = kept.and_then(|kept| {
+                exchange.offer_as(token, Shared { owner, session, offer, file: kept.map(Arc::new) })
+            });
+            if let Err(error) = offered {
+                debug!("exchange: an offer is not kept: {error}");
+            }
+        }
         let serving = move || {
             // They are read from a file, once. The worker has loaded NVIDIA's modules.
             is_nvidia(NVIDIA_MAJOR);
             threads::read_foreign_bytes();
-            let (session, of_user) = exchange.begin(owner, budgets.of_user);
-            let budgets = [of_user, budgets.machine, budgets.descriptors];
-            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, settle) {
+            if let Err(error) = exchange.answer_all(&socket, owner, session, &budgets, &services) {
                 debug!("exchange: a worker's socket: {error}");
             }
             exchange.end(session, owner);
         };
         if let Err(error) = thread::Builder::new().name("exchange".into()).spawn(serving) {
             debug!("exchange: no thread: {error}");
+            self.end(session, owner);
         }
     }
 
-    /// Begins a session of `owner`. Returns its number, and the budget for files of its user, who may have `max_files`.
-    fn begin(&self, owner: Owner, max_files: usize) -> (u64, Arc<Budget>) {
+    /// Returns what a session has offered, for the next program.
+    pub fn save(&self, session: u64, files: &mut Leaving) -> Vec<SavedOffer> {
+        let state = self.0.lock();
+        let tokens = state.sessions.get(&session).into_iter().flat_map(|session| &session.tokens);
+        let mut save = |token: &Token| {
+            let shared = state.offers.get(token)?;
+            let Offer { what, device, bytes, handle } = shared.offer;
+            let file = shared.file.as_ref().map(|kept| files.add(&kept.file));
+            Some(SavedOffer { token: *token, what, device, bytes, handle: handle.to_vec(), file })
+        };
+        tokens.filter_map(&mut save).collect()
+    }
+
+    /// Begins session `session` of `owner`. Returns the budget for files of its user, who may have `max_files`.
+    fn begin(&self, session: u64, owner: Owner, max_files: usize) -> Arc<Budget> {
         let mut state = self.0.lock();
-        state.next_session += 1;
-        let session = state.next_session;
         state.sessions.insert(session, Session::default());
         let new_user = || User { sessions: 0, files: Budget::new(max_files) };
         let user = state.users.entry(owner).or_insert_with(new_user);
         user.sessions += 1;
-        (session, user.files.clone())
+        user.files.clone()
     }
 
     fn end(&self, session: u64, owner: Owner) {
@@ -256,21 +317,28 @@ impl Exchange {
         owner: Owner,
         session: u64,
         budgets: &Budgets,
-        settle: impl Fn(Shortage) -> bool,
+        services: &impl Services,
     ) -> io::Result<()> {
         let mut question = Question::new_zeroed();
-        while let Some(file) = read_with(socket, question.as_mut_bytes())? {
+        loop {
+            let _permit = freeze::readable(socket);
+            let Some(file) = read_with(socket, question.as_mut_bytes())? else { return Ok(()) };
             refuse_haste(socket)?;
             if question.kind == SETTLE {
-                let found = u32::from(settle(Shortage::of(question.shortage)));
+                let found = u32::from(services.settle(Shortage::of(question.number)));
                 write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), None)?;
+                continue;
+            }
+            if question.kind == RECORD {
+                let recording = services.record(question.number).map(File::from);
+                let found = u32::from(recording.is_some());
+                write_with(socket, Answer { found, ..Answer::new_zeroed() }.as_bytes(), recording.as_ref())?;
                 continue;
             }
             if let Some((answer, kept)) = self.answer(owner, session, budgets, &question, file)? {
                 write_with(socket, answer.as_bytes(), kept.as_ref().map(|kept| &kept.file))?;
             }
         }
-        Ok(())
     }
 
     /// Executes a worker's question. Returns `None` if there is no answer.
@@ -315,6 +383,11 @@ impl Exchange {
     fn offer(&self, shared: Shared) -> io::Result<Token> {
         let mut token = [0; TOKEN_BYTES];
         getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
+        self.offer_as(token, shared)
+    }
+
+    /// Stores an offer under a token, unless the session has offered the object under another one.
+    fn offer_as(&self, token: Token, shared: Shared) -> io::Result<Token> {
         let mut state = self.0.lock();
         let state = &mut *state;
         let session =
@@ -414,7 +487,7 @@ pub fn offer(
     offer: Offer,
     file: Option<&File>,
 ) -> io::Result<Option<[u8; TOKEN_BYTES]>> {
-    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: OFFER, number: 0, token: [0; TOKEN_BYTES], offer };
     let (answer, _) = ask(socket, &question, file)?;
     Ok((answer.found == 1).then_some(answer.token))
 }
@@ -425,15 +498,14 @@ pub fn look_up(
     token: [u8; TOKEN_BYTES],
     what: u32,
 ) -> io::Result<Option<(Offer, Option<File>)>> {
-    let question =
-        Question { kind: LOOK_UP, shortage: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
+    let question = Question { kind: LOOK_UP, number: 0, token, offer: Offer { what, ..Offer::new_zeroed() } };
     let (answer, file) = ask(socket, &question, None)?;
     Ok((answer.found == 1).then_some((answer.offer, file)))
 }
 
 /// Ends an offer.
 pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
-    let question = Question { kind: WITHDRAW, shortage: 0, token, offer: Offer::new_zeroed() };
+    let question = Question { kind: WITHDRAW, number: 0, token, offer: Offer::new_zeroed() };
     write_with(socket, question.as_bytes(), None)
 }
 
@@ -441,8 +513,15 @@ pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()>
 /// more memory.
 pub fn settle(socket: &UnixStream, shortage: Shortage) -> io::Result<bool> {
     let offer = Offer::new_zeroed();
-    let question = Question { kind: SETTLE, shortage: shortage as u32, token: [0; TOKEN_BYTES], offer };
+    let question = Question { kind: SETTLE, number: shortage as u32, token: [0; TOKEN_BYTES], offer };
     Ok(ask(socket, &question, None)?.0.found == 1)
+}
+
+/// Returns the socket from which the recording of a process is read ([`Services::record`]).
+pub fn record(socket: &UnixStream, pid: u32) -> io::Result<Option<File>> {
+    let question =
+        Question { kind: RECORD, number: pid, token: [0; TOKEN_BYTES], offer: Offer::new_zeroed() };
+    Ok(ask(socket, &question, None)?.1)
 }
 
 fn ask(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Result<(Answer, Option<File>)> {

@@ -28,8 +28,10 @@ fn file(kind: u8) -> Option<File> {
 pub fn run(data: &[u8]) {
     let exchange = Exchange::new();
     let (machine, descriptors) = (Budget::new(FILES), Budget::new(FILES + 1));
-    let begin = |owner| {
-        let (session, of_user) = exchange.begin(owner, USER_FILES);
+    let mut number = 0;
+    let mut begin = |owner| {
+        number += 1;
+        let (session, of_user) = (number, exchange.begin(number, owner, USER_FILES));
         (session, [of_user, machine.clone(), descriptors.clone()])
     };
     let mut sessions: Vec<((u64, Budgets), Owner)> =
@@ -48,7 +50,7 @@ pub fn run(data: &[u8]) {
         let mut offer = Offer { what: u32::from(choices.byte() % 7), ..Offer::new_zeroed() };
         let kind = choices.byte();
         (offer.device, offer.handle[0]) = (u32::from(kind & 3), kind >> 4 & 3);
-        let question = Question { kind: u32::from(choices.byte() % 5), shortage: 0, token, offer };
+        let question = Question { kind: u32::from(choices.byte() % 5), number: 0, token, offer };
         if question.kind == 4 {
             // The session's process ends, and another one begins.
             exchange.end(session, owner);

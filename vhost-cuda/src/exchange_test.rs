@@ -5,6 +5,7 @@ use crate::cache::seal;
 use crate::owner::Machine;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -13,10 +14,25 @@ fn budgets() -> FileBudgets {
     FileBudgets { of_user: 100, machine: Budget::new(100), descriptors: Budget::new(100) }
 }
 
+/// Settles a shortage of the device, and records process 7.
+struct Daemon;
+
+impl Services for Daemon {
+    fn settle(&self, shortage: Shortage) -> bool {
+        shortage == Shortage::Device
+    }
+
+    fn record(&self, pid: u32) -> Option<OwnedFd> {
+        (pid == 7).then(|| UnixStream::pair().unwrap().0.into())
+    }
+}
+
 fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Virtual(machine), uid };
-    exchange.serve(Arc::new(theirs), owner, budgets, |shortage| shortage == Shortage::Device);
+    static SESSIONS: AtomicU64 = AtomicU64::new(1);
+    let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
+    exchange.serve(Arc::new(theirs), session, owner, budgets, Vec::new(), Daemon);
     ours
 }
 
@@ -186,7 +202,7 @@ fn a_worker_that_does_not_read_its_answers_is_left() {
     let one = worker(&exchange, 7);
     // A thread begins it.
     wait_until("its session has begun", || !exchange.0.lock().sessions.is_empty());
-    let question = Question { kind: OFFER, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: OFFER, number: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     for _ in 0..100 {
         if write_with(&one, question.as_bytes(), None).is_err() {
             break;
@@ -209,7 +225,7 @@ fn a_worker_without_memory_waits_for_sessions_that_are_ending() {
 fn nonsense_ends_the_conversation() {
     let exchange = Exchange::new();
     let one = worker(&exchange, 7);
-    let question = Question { kind: 9, shortage: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
+    let question = Question { kind: 9, number: 0, token: [0; TOKEN_BYTES], offer: memory(1) };
     write_with(&one, question.as_bytes(), None).unwrap();
     expect_end(&one);
 }
@@ -220,4 +236,48 @@ fn devices_of_nvidia_are_known_by_their_names() {
         "Character devices:\n  1 mem\n195 nvidia\n236 nvidia-uvm\n\nBlock devices:\n  8 nvidia-not\n";
     assert_eq!(nvidia_majors(devices), [195, 236]);
     assert!(is_nvidia(195) && !is_nvidia(1));
+}
+
+#[test]
+fn offers_go_over_with_their_tokens_and_files() {
+    let before = Exchange::new();
+    let (socket, theirs) = UnixStream::pair().unwrap();
+    let owner = Owner { machine: Machine::Host, uid: 7 };
+    before.serve(Arc::new(theirs), 42, owner, budgets(), Vec::new(), Daemon);
+    let file = seal(b"memory").unwrap();
+    let what = Offer { what: ALLOCATION, device: 1, bytes: 6, handle: [0; HANDLE_BYTES] };
+    let tokens = [offer(&socket, memory(1), None), offer(&socket, what, Some(&file))];
+    let [plain, with_file] = tokens.map(|token| token.unwrap().unwrap());
+    let mut files = Leaving::default();
+    assert!(before.save(41, &mut files).is_empty(), "another session");
+    let saved = before.save(42, &mut files);
+    let json = serde_json::to_vec(&saved).unwrap();
+    let saved: Vec<SavedOffer> = serde_json::from_slice(&json).unwrap();
+    assert_eq!((saved.len(), files.numbers().len()), (2, 1));
+    // The daemon's file is the next program's now.
+    std::mem::forget(before);
+    std::mem::forget(socket);
+    crate::hand_over::files::keep_open(&files.numbers(), true).unwrap();
+    let mut files = Inherited::of(&files.numbers()).unwrap();
+    let wrong = SavedOffer { handle: vec![1], ..saved[0].clone() };
+    assert!(wrong.restore(&mut files).is_err(), "a handle of another length");
+    let offers = saved.into_iter().map(|offer| offer.restore(&mut files)).collect::<io::Result<_>>();
+    let after = Exchange::new();
+    let (again, theirs) = UnixStream::pair().unwrap();
+    after.serve(Arc::new(theirs), 42, owner, budgets(), offers.unwrap(), Daemon);
+    assert_eq!(look_up(&again, plain, MEMORY).unwrap().unwrap().0, memory(1));
+    let (found, file) = look_up(&again, with_file, ALLOCATION).unwrap().unwrap();
+    let mut bytes = [0; 6];
+    file.unwrap().read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((found, &bytes), (what, b"memory"));
+    assert_eq!(offer(&again, memory(1), None).unwrap(), Some(plain), "the same object again");
+}
+
+#[test]
+fn a_recording_is_a_socket_of_its_own() {
+    let exchange = Exchange::new();
+    let worker = worker(&exchange, 1000);
+    assert!(record(&worker, 8).unwrap().is_none());
+    assert!(record(&worker, 7).unwrap().unwrap().metadata().unwrap().file_type().is_socket());
+    assert!(offer(&worker, memory(1), None).unwrap().is_some(), "the questions go on");
 }

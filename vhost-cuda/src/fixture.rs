@@ -21,6 +21,7 @@ use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Malformed, Request};
 use crate::front_end::ring::{Chain, Ring, Vring};
 use crate::metrics::statistics::Statistics;
+use crate::sessions::link;
 use crate::sessions::messages::Messages;
 use crate::sessions::process::{Process, Sockets, Worker, WorkerSpec};
 
@@ -62,9 +63,12 @@ pub fn sleeping_worker_with(bytes: u64) -> (Worker, UnixStream) {
     let process = Process::of(child).unwrap();
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
-    let statistics = Statistics::charged(bytes);
+    let (statistics, counters) = Statistics::charged(bytes);
     let (pages, listener) = (Mutex::default(), Mutex::default());
-    (Worker { sockets, process, pages, listener, statistics, enrolment: None, messages }, theirs)
+    let (enrolment, version) = (None, link::VERSION);
+    let worker =
+        Worker { sockets, process, pages, listener, statistics, counters, enrolment, messages, version };
+    (worker, theirs)
 }
 
 /// `VIRTQ_DESC_F_*`.

@@ -13,7 +13,8 @@
 //!
 //! [`confine`] and `worker::sandbox` isolate workers. `sessions::messages` writes their messages to the log.
 //! [`limits`] bounds the host resources that guests use. [`metrics`] serves metrics of all of this to operators.
-//! [`suspend`] moves device memory of idle sessions to host memory, also on request through [`control`].
+//! [`suspend`] moves device memory of idle sessions to host memory, also on request through [`control`]. [`replace`] hands all of
+//! this over to a newer program.
 //!
 //! The daemon proper never loads libcuda. Guest-physical addresses appear in `front_end::{request, memory}` and
 //! `worker::memory::pages` only; cudarc in `worker::gpu` only.
@@ -30,9 +31,11 @@ pub mod fixture;
 pub mod front_end;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+pub mod hand_over;
 pub mod limits;
 pub mod metrics;
 pub mod owner;
+pub mod replace;
 pub mod sessions;
 pub mod shares;
 pub mod socket;

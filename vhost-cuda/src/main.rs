@@ -11,6 +11,7 @@ use vhost_cuda::args::{ArbiterArgs, Args, Mode};
 use vhost_cuda::confine::keeper;
 use vhost_cuda::control::client;
 use vhost_cuda::metrics::top;
+use vhost_cuda::replace::enter;
 use vhost_cuda::shares::arbiter;
 use vhost_cuda::{config, daemon, worker};
 
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
     if args.daemon.print_capabilities {
         println!("{}", daemon::CAPABILITIES);
         return ExitCode::SUCCESS;
+    }
+    if args.daemon.check_take_over {
+        return exit_code(enter::check(&args.daemon));
     }
     if !start_log(&args.daemon.log_level) {
         return ExitCode::FAILURE;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The owner of shared objects: only processes of the same user of the same machine find objects that a process
-//! offers or loads.
+//! offers or loads, and watch each other.
 
+use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use serde::{Deserialize, Serialize};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::front_end::memory::Memory;
@@ -10,8 +14,11 @@ use crate::front_end::memory::Memory;
 /// also has memory at a lower address: firmware and kernels of PCs begin in the first MiB.
 const PROCESS_RAM: u64 = 1 << 32;
 
+/// The user of a process of which the kernel does not tell it. No user has this id, and the processes do not watch each other.
+const NOBODY: u32 = u32::MAX;
+
 /// A user of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
     /// The machine.
     pub machine: Machine,
@@ -19,8 +26,30 @@ pub struct Owner {
     pub uid: u32,
 }
 
+impl Owner {
+    /// Returns whether a program of this user may watch those of `other`: its own ones, and as the root of a virtual machine all of
+    /// that machine. Root of a container on the host is not root of its neighbours.
+    pub fn may_watch(self, other: Self) -> bool {
+        let is_root = self.uid == 0 && matches!(self.machine, Machine::Virtual(_));
+        self.machine == other.machine && self.uid != NOBODY && (self.uid == other.uid || is_root)
+    }
+}
+
+/// Returns the user of a virtio-user process: the owner of its memory file. The kernel says it, not the process.
+///
+/// Only a file with seals counts. It has no path, so that no other user can have opened it.
+pub fn user_of(memory: &Memory) -> u32 {
+    let owner = || {
+        let file = memory.iter().next()?.file_offset()?.file();
+        // Files on a `tmpfs` only have the seal against further ones.
+        let is_sealed = fcntl_get_seals(file).ok()?.contains(SealFlags::SHRINK);
+        is_sealed.then(|| file.metadata().ok()).flatten().map(|meta| meta.uid())
+    };
+    owner().unwrap_or(NOBODY)
+}
+
 /// The machine of a front-end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Machine {
     /// A virtual machine: the number of its connection.
     Virtual(u64),
@@ -49,5 +78,34 @@ mod tests {
         assert_eq!(Machine::of(3, &memory(&[high])), Machine::Host);
         assert_eq!(Machine::of(3, &memory(&[(GuestAddress(0), 4096), high])), Machine::Virtual(3));
         assert_eq!(Machine::of(3, &Memory::new()), Machine::Virtual(3));
+    }
+
+    #[test]
+    fn users_watch_their_own_programs() {
+        let owner = |machine, uid| Owner { machine, uid };
+        let [first, second] = [Machine::Virtual(1), Machine::Virtual(2)];
+        assert!(owner(first, 5).may_watch(owner(first, 5)) && owner(first, 0).may_watch(owner(first, 5)));
+        assert!(!owner(first, 5).may_watch(owner(first, 6)) && !owner(first, 5).may_watch(owner(first, 0)));
+        assert!(!owner(first, 0).may_watch(owner(second, 0)) && !owner(first, 5).may_watch(owner(second, 5)));
+        assert!(owner(Machine::Host, 5).may_watch(owner(Machine::Host, 5)));
+        assert!(!owner(Machine::Host, 0).may_watch(owner(Machine::Host, 5)));
+        assert!(!owner(Machine::Host, NOBODY).may_watch(owner(Machine::Host, NOBODY)));
+    }
+
+    #[test]
+    fn the_user_is_the_owner_of_a_sealed_file() {
+        use vm_memory::FileOffset;
+        let memory = |file: std::fs::File| {
+            file.set_len(4096).unwrap();
+            let file = FileOffset::new(file, 0);
+            Memory::from_ranges_with_files(&[(GuestAddress(1 << 32), 4096, Some(file))]).unwrap()
+        };
+        let sealed = memory(crate::cache::memory_file(c"memory").unwrap());
+        assert_eq!(user_of(&sealed), NOBODY, "not sealed yet");
+        crate::front_end::memory::protect(&sealed).unwrap();
+        assert_eq!(user_of(&sealed), rustix::process::geteuid().as_raw());
+        let path = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
+        assert_eq!(user_of(&memory(path)), NOBODY);
+        assert_eq!(user_of(&Memory::new()), NOBODY);
     }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use cuda_library_rows::Library;
 use serde_json::Value;
 
-use crate::bench::{SHARES_PROGRAM, SUSPEND_PROGRAM};
+use crate::bench::{REPLACE_PROGRAM, SHARES_PROGRAM, SUSPEND_PROGRAM};
 use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::kernel::{FileSharing, Flavour, Kernel};
@@ -227,6 +227,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
     cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
     put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
+    put(&program::compile(paths, &paths.root.join(REPLACE_PROGRAM))?, &to.join("replace"))?;
     put(&program::compile(paths, &paths.root.join(SUSPEND_PROGRAM))?, &to.join("suspend"))?;
     put(&program::compile(paths, &paths.root.join("tests/bench/calls.cu"))?, &to.join("calls"))
 }

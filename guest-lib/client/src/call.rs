@@ -281,6 +281,10 @@ impl<'s> Call<'s> {
         if !self.caller.is_internal() {
             caller::take_left()?;
         }
+        // A worker of an older release would answer the same, but to a posted call too late.
+        if !self.session.knows(opcode) {
+            return Err(CudaError::NOT_SUPPORTED);
+        }
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
         if self.way == Way::Any {
             self.free_deferred(opcode);

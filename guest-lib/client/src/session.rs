@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, ContextId, Opcode, StreamId};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, ContextId, Opcode, StreamId, agreed_version};
 
 use crate::device::DeviceNode;
 use crate::lane::{self, Lanes};
@@ -66,6 +66,8 @@ pub struct Session {
     outstanding: Outstanding,
     lanes: Lanes,
     lost: AtomicBool,
+    /// The version of the call table that the worker knows, too.
+    version: u32,
     driver_version: i32,
     device_count: u32,
 }
@@ -86,11 +88,18 @@ impl Session {
             transport,
             lanes,
             lost: AtomicBool::new(false),
+            version: CALL_TABLE_VERSION,
             driver_version: 0,
             device_count: 0,
         };
-        let (version, driver_version, device_count) = session.hello()?;
-        if version != CALL_TABLE_VERSION {
+        let (mut version, mut driver_version, mut device_count) = session.hello(CALL_TABLE_VERSION)?;
+        if version != CALL_TABLE_VERSION
+            && let Some(common) = agreed_version(version)
+        {
+            (version, driver_version, device_count) = session.hello(common)?;
+            session.version = common;
+        }
+        if version != session.version {
             return Err(ClientError::Version {
                 what: "call table",
                 ours: CALL_TABLE_VERSION,
@@ -106,8 +115,8 @@ impl Session {
         Ok(session)
     }
 
-    fn hello(&self) -> Result<(u32, i32, u32), ClientError> {
-        calls::session_hello(&mut self.internal().direct(), CALL_TABLE_VERSION).map_err(|error| {
+    fn hello(&self, version: u32) -> Result<(u32, i32, u32), ClientError> {
+        calls::session_hello(&mut self.internal().direct(), version).map_err(|error| {
             if self.lost.load(Ordering::Relaxed) {
                 ClientError::SessionLost
             } else {
@@ -115,6 +124,11 @@ impl Session {
                 ClientError::Protocol
             }
         })
+    }
+
+    /// Returns whether the worker has this call, too.
+    pub(crate) fn knows(&self, opcode: Opcode) -> bool {
+        opcode.since() <= self.version
     }
 
     /// Starts a call.
@@ -215,3 +229,7 @@ impl Session {
         error.result()
     }
 }
+
+#[cfg(test)]
+#[path = "session_test.rs"]
+mod tests;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ranges and marks of NVTX that a program pushes, pops and sets. Ranges with a begin and an end that need not be nested
-//! (`nvtxRangeStart`) are not recorded.
+//! Ranges and marks of NVTX: those that a program pushes, pops and sets, and those that it starts and ends ([`started`]).
 //!
 //! NVTX is a header that programs are compiled with. At its first use it loads the library in `NVTX_INJECTION64_PATH`, which fills
 //! the header's tables of functions (`nvtxDetail/nvtxTypes.h`).
@@ -11,12 +10,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use vhost_cuda_profile::event::{Event, Kind};
 use vhost_cuda_profile::names::{MAX_BYTES, clean};
 
-use crate::sink;
+use crate::{sink, started, time_of_day};
 
 /// `NVTX_ETID_CALLBACKS`
 const CALLBACKS: u32 = 1;
@@ -93,17 +91,23 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     if callbacks.bytes < size_of::<Callbacks>() {
         return 0;
     }
-    let core: [(usize, *const c_void); 7] = [
+    let core: [(usize, *const c_void); 11] = [
         (1, mark_ex as *const c_void),
         (2, mark_a as *const c_void),
         (3, mark_w as *const c_void),
+        (4, start_ex as *const c_void),
+        (5, start_a as *const c_void),
+        (6, start_w as *const c_void),
+        (7, range_end as *const c_void),
         (8, push_ex as *const c_void),
         (9, push_a as *const c_void),
         (10, push_w as *const c_void),
         (11, pop as *const c_void),
     ];
-    let core2: [(usize, *const c_void); 7] = [
+    let core2: [(usize, *const c_void); 9] = [
         (1, domain_mark_ex as *const c_void),
+        (2, domain_start_ex as *const c_void),
+        (3, domain_range_end as *const c_void),
         (4, domain_push_ex as *const c_void),
         (5, domain_pop as *const c_void),
         (10, register_a as *const c_void),
@@ -111,14 +115,14 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
         (12, create_domain as *const c_void),
         (13, create_domain as *const c_void),
     ];
-    for (module, functions) in [(CORE, core), (CORE2, core2)] {
+    for (module, functions) in [(CORE, &core[..]), (CORE2, &core2[..])] {
         let (mut table, mut length) = (std::ptr::null_mut(), 0);
         // SAFETY: NVTX's function; both places are locals.
         if unsafe { (callbacks.table)(module, &raw mut table, &raw mut length) } == 0 || table.is_null() {
             return 0;
         }
-        for (number, function) in
-            functions.into_iter().filter(|(number, _)| (1..length as usize).contains(number))
+        for &(number, function) in
+            functions.iter().filter(|(number, _)| (1..length as usize).contains(number))
         {
             // SAFETY: the table has `length` places, each NULL or the place of a function with this number's prototype.
             unsafe {
@@ -130,11 +134,6 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
         }
     }
     1
-}
-
-/// Returns the time of CUPTI's records: that of day, in nanoseconds.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
 fn thread() -> u32 {
@@ -160,7 +159,7 @@ fn begin(domain: usize, name: String) -> c_int {
             return None;
         }
         let level = open.iter().filter(|range| range.domain == domain).count();
-        open.push(Open { domain, name, begin: now() });
+        open.push(Open { domain, name, begin: time_of_day() });
         c_int::try_from(level).ok()
     });
     level.ok().flatten().unwrap_or(NO_RANGE)
@@ -176,12 +175,12 @@ fn end(domain: usize) -> c_int {
         Some((range, level))
     });
     let Some((Open { name, begin, .. }, level)) = ended.ok().flatten() else { return NO_RANGE };
-    send(&name, [begin, now()]);
+    send(&name, [begin, time_of_day()]);
     c_int::try_from(level).unwrap_or(NO_RANGE)
 }
 
 fn mark(name: &str) {
-    let time = now();
+    let time = time_of_day();
     send(name, [time, time]);
 }
 
@@ -272,6 +271,27 @@ unsafe extern "C" fn mark_w(text: *const u32) {
     mark(&unsafe { wide(text) });
 }
 
+unsafe extern "C" fn start_ex(attributes: *const Attributes) -> u64 {
+    // SAFETY: NVTX's contract.
+    started::begin(unsafe { name_in(attributes) }, time_of_day())
+}
+
+unsafe extern "C" fn start_a(text: *const c_char) -> u64 {
+    // SAFETY: NVTX's contract.
+    started::begin(unsafe { narrow(text) }, time_of_day())
+}
+
+unsafe extern "C" fn start_w(text: *const u32) -> u64 {
+    // SAFETY: NVTX's contract.
+    started::begin(unsafe { wide(text) }, time_of_day())
+}
+
+extern "C" fn range_end(id: u64) {
+    if let (Some(sink), Some(event)) = (sink::get(), started::end(id, time_of_day())) {
+        sink.send(event);
+    }
+}
+
 unsafe extern "C" fn push_ex(attributes: *const Attributes) -> c_int {
     // SAFETY: NVTX's contract.
     begin(0, unsafe { name_in(attributes) })
@@ -294,6 +314,15 @@ extern "C" fn pop() -> c_int {
 unsafe extern "C" fn domain_mark_ex(_domain: *mut c_void, attributes: *const Attributes) {
     // SAFETY: NVTX's contract.
     mark(&unsafe { name_in(attributes) });
+}
+
+unsafe extern "C" fn domain_start_ex(_domain: *mut c_void, attributes: *const Attributes) -> u64 {
+    // SAFETY: NVTX's contract.
+    started::begin(unsafe { name_in(attributes) }, time_of_day())
+}
+
+extern "C" fn domain_range_end(_domain: *mut c_void, id: u64) {
+    range_end(id);
 }
 
 unsafe extern "C" fn domain_push_ex(domain: *mut c_void, attributes: *const Attributes) -> c_int {

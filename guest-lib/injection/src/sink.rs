@@ -16,9 +16,12 @@ use vhost_cuda_profile::event::{Batch, Event};
 use vhost_cuda_profile::names::clean;
 
 use crate::cupti;
+use crate::records::Reader;
 
 /// The socket's name, in the folder of the link to this library.
 const SOCKET: &str = "socket";
+/// A file that exists beside it if `vhost-cuda-prof` writes a timeline.
+const TIMELINE: &str = "timeline";
 /// The maximum number of events that wait (about 16 MiB). Further ones are counted and lost.
 const MAX_WAITING: usize = 1 << 16;
 /// The maximum number of events of a line.
@@ -41,6 +44,7 @@ pub struct Sink {
     queue: SyncSender<Message>,
     dropped: AtomicU64,
     no_gpu: OnceLock<String>,
+    timeline: bool,
 }
 
 impl Sink {
@@ -61,6 +65,11 @@ impl Sink {
         let _ = self.no_gpu.set(reason);
     }
 
+    /// Returns whether a timeline is written, not only tables.
+    pub fn wants_timeline(&self) -> bool {
+        self.timeline
+    }
+
     /// Waits until all events are sent.
     fn flush(&self) {
         let (done, waits) = sync_channel(1);
@@ -78,12 +87,14 @@ pub fn get() -> Option<&'static Sink> {
 }
 
 fn connect() -> Option<Sink> {
-    let stream = UnixStream::connect(own_path()?.with_file_name(SOCKET)).ok()?;
+    let path = own_path()?;
+    let stream = UnixStream::connect(path.with_file_name(SOCKET)).ok()?;
     let (queue, messages) = sync_channel(MAX_WAITING);
     thread::Builder::new().name("vhost-cuda-prof".into()).spawn(move || send_all(&stream, &messages)).ok()?;
     // SAFETY: a function without arguments of this library, which stays loaded: CUDA and NVTX never close it.
     unsafe { libc::atexit(at_exit) };
-    Some(Sink { queue, dropped: AtomicU64::new(0), no_gpu: OnceLock::new() })
+    let (dropped, timeline) = (AtomicU64::new(0), path.with_file_name(TIMELINE).exists());
+    Some(Sink { queue, dropped, no_gpu: OnceLock::new(), timeline })
 }
 
 extern "C" fn at_exit() {
@@ -112,8 +123,11 @@ fn send_all(stream: &UnixStream, messages: &Receiver<Message>) {
     let mut stream = BufWriter::new(stream);
     let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let program = clean(program.trim_end());
+    // The process's id where it sees itself.
+    let own = |batch| Batch { session: 0, program: program.clone(), pid: process::id(), ..batch };
+    let mut records = Reader::default();
     loop {
-        let mut batch = Batch { program: program.clone(), pid: process::id(), ..Batch::default() };
+        let mut batch = own(Batch::default());
         let mut flushes = Vec::new();
         let mut next = messages.recv_timeout(INTERVAL);
         while let Ok(message) = next {
@@ -134,6 +148,12 @@ fn send_all(stream: &UnixStream, messages: &Receiver<Message>) {
         let is_empty = batch.events.is_empty() && batch.dropped == 0;
         if !is_empty && write(&mut stream, &batch).is_err() {
             // Nobody reads. What follows is lost, and the program goes on.
+            return;
+        }
+        let mut pass_on = |batch| write(&mut stream, &own(batch));
+        let passed =
+            if flushes.is_empty() { records.read(&mut pass_on) } else { records.finish(&mut pass_on) };
+        if passed.is_err() {
             return;
         }
         // All events that were queued before the request are in this line or in earlier ones.

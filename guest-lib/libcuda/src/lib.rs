@@ -71,6 +71,7 @@ fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {
         memory::host::ENTRY_POINTS,
         memory::managed::ENTRY_POINTS,
         memory::pointer::ENTRY_POINTS,
+        memory::residency::ENTRY_POINTS,
         memory::set::ENTRY_POINTS,
         module::ENTRY_POINTS,
         occupancy::ENTRY_POINTS,

@@ -81,6 +81,38 @@ pub fn context_ends(context: u64) {
     }
 }
 
+/// Begins or ends the recording of this process ([`cuda_abi::RecordFunction`]).
+#[unsafe(no_mangle)]
+pub extern "C" fn virtio_cuda_trace_record(begin: bool) -> CUresult {
+    code(driver().and_then(|driver| match begin {
+        true => calls::profile_start(&mut driver.session.internal(), 0),
+        false => calls::profile_stop(&mut driver.session.internal()),
+    }))
+}
+
+/// Returns bytes of the recording ([`cuda_abi::RecordedFunction`]).
+///
+/// # Safety
+///
+/// `room` has `bytes` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn virtio_cuda_trace_recorded(
+    room: *mut u8,
+    bytes: &mut usize,
+    open: &mut bool,
+    ns: &mut u64,
+) -> CUresult {
+    // SAFETY: this function's contract.
+    let room = unsafe { std::slice::from_raw_parts_mut(room, *bytes) };
+    code(driver().and_then(|driver| {
+        let most = room.len();
+        let mut call = driver.session.internal().output(room);
+        let (read, more, now) = calls::profile_read(&mut call)?;
+        (*bytes, *open, *ns) = (usize::try_from(read).map_or(most, |read| read.min(most)), more != 0, now);
+        Ok(())
+    }))
+}
+
 extern "C" fn set_hooks(hooks: *const TraceHooks) {
     if hooks.is_null() {
         trace::set(None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Functions of CUDA 13.1 to 13.5 that need a driver of that version. With an older driver they return
-//! cudaErrorCallRequiresNewerDriver, because `libcuda.so.1` lacks the driver function.
+//! cudaErrorCallRequiresNewerDriver, because `libcuda.so.1` lacks the driver function. The one here has some of them.
 
 use core::ffi::{c_int, c_uint, c_void};
 

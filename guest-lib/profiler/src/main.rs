@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `vhost-cuda-prof PROGRAM ARGUMENTS…` runs a program and prints tables of its kernels, copies and calls when it has ended.
+//! `vhost-cuda-prof --pid N` does so for a while of a program that runs already ([`attach`]).
 
+mod attach;
 mod collector;
 
 use std::ffi::OsString;
@@ -9,6 +11,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
 use std::{env, io};
 
 use anyhow::{Context, Result};
@@ -23,18 +26,28 @@ const INJECTION: &str = "libvhost-cuda-injection.so";
 const FOLDERS: [&str; 2] = ["../lib/vhost-cuda", "../lib"];
 /// The variables by which CUDA and NVTX find that library.
 const VARIABLES: [&str; 2] = ["CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"];
-/// The socket's name, beside the link to that library.
+/// The socket's name, beside the link to that library, and a file that is there if there will be a timeline.
 const SOCKET: &str = "socket";
+const TIMELINE: &str = "timeline";
 /// The exit status for a program that was found but does not start, for one that was not found, and for a profile that cannot be
 /// made.
 const CANNOT_START: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const FAILED: u8 = 125;
 
-/// Runs a CUDA program, and prints tables of its kernels, copies and calls when it has ended.
+/// The times that may be recorded, in seconds.
+const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=600.0;
+
+/// Runs a CUDA program, and prints tables of its kernels, copies and calls when it has ended. With --pid, of one that runs already.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Arguments {
+    /// Record a program of yours that runs already, for a while.
+    #[arg(long, value_name = "PID", conflicts_with = "program", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// The time to record with --pid, 0.1 to 600.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "program", default_value = "10", value_parser = seconds)]
+    seconds: Duration,
     /// Write a timeline for Perfetto (ui.perfetto.dev) into this file.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -48,7 +61,7 @@ struct Arguments {
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// The program, with its arguments. For programs with a static runtime: `vhost-cuda-run PROGRAM ARGUMENTS…`.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required_unless_present = "pid", trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
 }
 
@@ -60,12 +73,26 @@ fn main() -> ExitCode {
     })
 }
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|number| SECONDS.contains(number));
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("a number from {} to {}", SECONDS.start(), SECONDS.end()))
+}
+
 fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(pid) = arguments.pid {
+        write(arguments, &attach::record(pid, arguments.seconds, arguments.trace.as_deref())?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let injection = find_injection()?;
     // Its owner only may enter it, so that no other user reads or sends events.
     let folder = tempfile::Builder::new().prefix("vhost-cuda-prof-").tempdir()?;
     let link = folder.path().join(INJECTION);
     symlink(&injection, &link)?;
+    if arguments.trace.is_some() {
+        File::create(folder.path().join(TIMELINE))?;
+    }
     let collector = Collector::listen(&folder.path().join(SOCKET), arguments.trace.as_deref())?;
     let [program, rest @ ..] = &arguments.program[..] else { return Ok(ExitCode::from(NOT_FOUND)) };
     let mut command = Command::new(program);
@@ -133,5 +160,22 @@ mod tests {
         let arguments = Arguments::parse_from(["vhost-cuda-prof", "--csv", "python3", "--json", "x.py"]);
         assert_eq!(arguments.program, ["python3", "--json", "x.py"]);
         assert!(arguments.csv && !arguments.json);
+    }
+
+    #[test]
+    fn a_running_program_stands_in_place_of_one_to_start() {
+        let parse = |text: &str| Arguments::try_parse_from(text.split(' '));
+        let arguments = parse("vhost-cuda-prof --pid 7 --seconds 0.5").unwrap();
+        assert_eq!((arguments.pid, arguments.seconds), (Some(7), Duration::from_millis(500)));
+        for wrong in [
+            "",
+            " --pid 7 true",
+            " --pid 0",
+            " --pid 7 --seconds 0",
+            " --pid 7 --seconds nan",
+            " --seconds 1 true",
+        ] {
+            assert!(parse(&format!("vhost-cuda-prof{wrong}")).is_err(), "{wrong}");
+        }
     }
 }

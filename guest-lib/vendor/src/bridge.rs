@@ -25,8 +25,8 @@ pub const NOT_FOUND: c_int = 500;
 /// `CUDA_ERROR_OUT_OF_MEMORY`
 pub const OUT_OF_MEMORY: c_int = 2;
 
-/// `virtio_cuda_vendor_open` (libcuda/src/names/vendor.rs).
-type Open = unsafe extern "C" fn(u32, u32, u64) -> c_int;
+/// `virtio_cuda_vendor_load` (libcuda/src/names/vendor.rs).
+type Load = unsafe extern "C" fn(u32, u32, *const u64, usize, *mut u8) -> c_int;
 /// `virtio_cuda_vendor_call`.
 type Call = unsafe extern "C" fn(*const Arguments) -> c_int;
 /// `virtio_cuda_vendor_pinned`.
@@ -56,7 +56,7 @@ pub struct Arguments {
 
 /// Functions of libcuda.
 struct Bridge {
-    open: Open,
+    load: Load,
     call: Call,
     pinned: Pinned,
     init: functions::cuInit,
@@ -78,7 +78,7 @@ impl Bridge {
         // API.
         unsafe {
             Some(Self {
-                open: function(find(c"virtio_cuda_vendor_open")?),
+                load: function(find(c"virtio_cuda_vendor_load")?),
                 call: function(find(c"virtio_cuda_vendor_call")?),
                 pinned: function(find(c"virtio_cuda_vendor_pinned")?),
                 init: function(find(c"cuInit")?),
@@ -165,13 +165,19 @@ impl Bridge {
     }
 }
 
-/// Makes the worker load a library of the host, of the major version `major` if available.
+/// Makes the worker load a library of the host, of the major version `major` if available. Returns a bit for each of `digests`,
+/// those of the rows here by the numbers of the functions, beginning with the lowest of the first byte: 1 if the worker's row
+/// is the same.
 ///
 /// Errors: a `CUresult`; [`NOT_FOUND`] if the host has none.
-pub fn open(library: u32, major: u32, digest: u64) -> Result<(), c_int> {
+pub fn load(library: u32, major: u32, digests: &[u64]) -> Result<Box<[u8]>, c_int> {
     let bridge = bridge().ok_or(NOT_FOUND)?;
-    // SAFETY: a function of libcuda with these parameters.
-    check(bridge.prepared(|| unsafe { (bridge.open)(library, major, digest) }))
+    let mut same = vec![0; digests.len().div_ceil(8)].into_boxed_slice();
+    let result = bridge.prepared(|| {
+        // SAFETY: a function of libcuda with these parameters; there are as many digests as said, and `same` has a bit for each.
+        unsafe { (bridge.load)(library, major, digests.as_ptr(), digests.len(), same.as_mut_ptr()) }
+    });
+    check(result).map(|()| same)
 }
 
 /// Makes the worker call a function.

@@ -21,8 +21,9 @@ use exchange::Exchange;
 #[derive(Debug)]
 pub struct Front {
     rows: &'static Library,
-    /// True if the worker has loaded it.
-    opened: OnceLock<bool>,
+    /// A bit for each number of a function: 1 if the worker has loaded the library and has the same row. Empty if it has not
+    /// loaded it.
+    opened: OnceLock<Box<[u8]>>,
     handles: Handles,
     new_handles: HandleSequence,
     proven: Proven,
@@ -72,8 +73,12 @@ impl Front {
     pub unsafe fn forward(&'static self, function: usize, slots: &[u64]) -> u64 {
         let rows = self.rows;
         let Body::Forward(call) = &rows.functions[function].body else { return 0 };
-        if !self.opened.get_or_init(|| self.open()) {
-            return failed(call, rows.statuses.not_initialized);
+        let same = self.opened.get_or_init(|| self.open());
+        let number = rows.functions[function].number as usize;
+        match same.get(number / 8) {
+            Some(bits) if bits >> (number % 8) & 1 != 0 => {}
+            Some(_) => return failed(call, self.other_release(function)),
+            None => return failed(call, rows.statuses.not_initialized),
         }
         let exchange = || {
             // SAFETY: `crate::forward` demands slots that are the arguments of the function of this row.
@@ -108,11 +113,25 @@ impl Front {
             Body::Refuse(reason) => reason,
             _ => "nobody has written it yet",
         };
+        self.report(function, reason)
+    }
+
+    /// Reports a function that the worker's release lacks or knows in another form.
+    #[cold]
+    fn other_release(&self, function: usize) -> i32 {
+        self.report(
+            function,
+            "the host's vhost-user-cuda is of another release, in which it differs or is missing",
+        )
+    }
+
+    /// Reports on stderr, once per function, that it is not supported. Returns the status.
+    fn report(&self, function: usize, reason: &str) -> i32 {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.get_or_insert_default().insert(function) {
-            eprintln!("vhost-cuda: {} is not supported: {reason}.", rows.functions[function].name);
+            eprintln!("vhost-cuda: {} is not supported: {reason}.", self.rows.functions[function].name);
         }
-        rows.statuses.not_supported
+        self.rows.statuses.not_supported
     }
 
     /// Returns the table that a call with this key has returned.
@@ -140,22 +159,23 @@ impl Front {
         self.rows.functions.iter().position(|function| function.name == name)
     }
 
-    /// Lets the worker load the library, and reports on stderr if it cannot.
-    fn open(&self) -> bool {
+    /// Lets the worker load the library, and reports on stderr if it cannot. Returns the bits of [`Self::opened`].
+    fn open(&self) -> Box<[u8]> {
         let rows = self.rows;
-        match bridge::open(rows.number, major(rows.sonames[0]), rows.digest) {
-            Ok(()) => true,
+        let digests: Vec<u64> = rows.digests().collect();
+        match bridge::load(rows.number, major(rows.sonames[0]), &digests) {
+            Ok(same) => same,
             Err(bridge::NOT_FOUND) => {
                 eprintln!(
                     "vhost-cuda: the host has no {}. Its operator can install it, or name its folder with \
                      `vhost-user-cuda --libraries DIR`.",
                     rows.sonames[0]
                 );
-                false
+                Box::default()
             }
             Err(error) => {
                 eprintln!("vhost-cuda: {} cannot be used: CUDA error {error}.", rows.sonames[0]);
-                false
+                Box::default()
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::roles::Roles;
 
 /// The maximum number of functions of a library, and the limit of their numbers on the wire.
 pub const MAX_FUNCTIONS: u32 = NO_FUNCTION as u32;
-/// Stands for no function in [`Library::positions`].
+/// Stands for a number without a function in [`Library::positions`].
 pub const NO_FUNCTION: u16 = u16::MAX;
 
 /// One of NVIDIA's libraries.
@@ -34,17 +34,25 @@ pub struct Library {
     pub descriptors: &'static [Descriptor],
     /// The functions, in the order of the file. Parts of a row that refer to a function have its position here.
     pub functions: &'static [Function],
-    /// The positions of functions by their numbers on the wire; [`NO_FUNCTION`] for a number without one.
+    /// The positions of functions by their numbers on the wire; [`NO_FUNCTION`] for a number without one. Empty if each
+    /// function's number is its position.
     pub positions: &'static [u16],
-    /// A digest of the rows, which guest and host must have in common.
-    pub digest: u64,
 }
 
 impl Library {
     /// Returns the position of the function with this number on the wire.
     pub fn numbered(&self, number: u32) -> Option<usize> {
+        if self.positions.is_empty() {
+            return ((number as usize) < self.functions.len()).then_some(number as usize);
+        }
         let position = *self.positions.get(number as usize)?;
         (position != NO_FUNCTION).then_some(usize::from(position))
+    }
+
+    /// Returns the digests of the functions by their numbers on the wire, from 0; 0 for a number without a function.
+    pub fn digests(&self) -> impl Iterator<Item = u64> {
+        let numbers = if self.positions.is_empty() { self.functions.len() } else { self.positions.len() };
+        (0..numbers as u32).map(|number| self.numbered(number).map_or(0, |at| self.functions[at].digest))
     }
 }
 
@@ -116,6 +124,9 @@ pub struct Function {
     pub name: &'static str,
     /// The number on the wire, which never changes.
     pub number: u32,
+    /// A digest of the row and of the kinds of handles and descriptors that it refers to. Guest and host use a function only if
+    /// they have it in common. Not 0.
+    pub digest: u64,
     /// The effect of a call on the session's state.
     pub effect: Effect,
     /// The implementation.

@@ -21,14 +21,25 @@ pub enum Kind {
     Gate,
     /// A move of a suspended session's memory.
     Move,
-    /// A range or mark of NVTX.
+    /// A mark of NVTX, or a range that was pushed and popped.
     Range,
+    /// A range of NVTX that was started and ended (`nvtxRangeStart`). Those of one row do not overlap.
+    Span,
 }
 
 impl Kind {
     /// All kinds, in the order of their tables.
-    pub const ALL: [Self; 8] =
-        [Self::Kernel, Self::Copy, Self::Fill, Self::Api, Self::Call, Self::Gate, Self::Move, Self::Range];
+    pub const ALL: [Self; 9] = [
+        Self::Kernel,
+        Self::Copy,
+        Self::Fill,
+        Self::Api,
+        Self::Call,
+        Self::Gate,
+        Self::Move,
+        Self::Range,
+        Self::Span,
+    ];
 
     /// Returns whether a GPU does it, so that its row is a stream.
     pub fn is_gpu(self) -> bool {
@@ -85,6 +96,14 @@ fn is_zero(value: &u64) -> bool {
 
 fn is_zero_u32(value: &u32) -> bool {
     *value == 0
+}
+
+/// The last line of a recording that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// The reason.
+    pub error: String,
 }
 
 /// Events of one process: a line of a profile.

@@ -4,6 +4,7 @@
 //! Nothing in an event is trusted: it may come from a worker or a guest process that was taken over.
 
 pub mod event;
+pub mod lines;
 pub mod names;
 mod perfetto;
 pub mod reader;

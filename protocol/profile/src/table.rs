@@ -189,6 +189,7 @@ fn title(kind: Kind) -> &'static str {
         Kind::Gate => "Waiting at gates",
         Kind::Move => "Moves of memory",
         Kind::Range => "Ranges",
+        Kind::Span => "Ranges that were started and ended",
     }
 }
 

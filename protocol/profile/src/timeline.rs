@@ -184,13 +184,15 @@ impl<W: Write> Timeline<W> {
         };
         let row = event.row;
         let (rank, name) = match row_kind {
-            Some(Kind::Range) => (0, format!("NVTX, thread {row}")),
-            Some(Kind::Api) => (1, format!("API, thread {row}")),
-            Some(Kind::Call) => (2, format!("lane {row}")),
-            None => (3, format!("lane {row}: waited")),
-            Some(Kind::Gate) => (4, format!("gates, lane {row}")),
-            Some(Kind::Move) => (5, "moves of memory".to_owned()),
-            Some(_) => (6, format!("GPU {}, stream {row}", event.device)),
+            // Perfetto shows rows of one name as one, in which ranges that overlap stand below each other.
+            Some(Kind::Span) => (0, "NVTX ranges".to_owned()),
+            Some(Kind::Range) => (1, format!("NVTX, thread {row}")),
+            Some(Kind::Api) => (2, format!("API, thread {row}")),
+            Some(Kind::Call) => (3, format!("lane {row}")),
+            None => (4, format!("lane {row}: waited")),
+            Some(Kind::Gate) => (5, format!("gates, lane {row}")),
+            Some(Kind::Move) => (6, "moves of memory".to_owned()),
+            Some(_) => (7, format!("GPU {}, stream {row}", event.device)),
         };
         let counter = kind.is_none().then_some(CounterDescriptor { unit: Some(NANOSECONDS) });
         let track = uuid(&key);
@@ -233,6 +235,7 @@ fn category(kind: Kind) -> &'static str {
         Kind::Gate => "gate",
         Kind::Move => "move",
         Kind::Range => "range",
+        Kind::Span => "span",
     }
 }
 

@@ -25,8 +25,21 @@ pub use table::Opcode;
 pub use value::*;
 pub use variable::*;
 
-/// Version of the call table. Guest library and worker refuse each other when it differs.
-pub const CALL_TABLE_VERSION: u32 = 3;
+/// Version of the call table: the newest one that any row is of.
+pub const CALL_TABLE_VERSION: u32 = 5;
+
+/// The oldest version that this release still agrees on. Guest library and worker agree on the newest version that both
+/// know ([`agreed_version`]), and use its calls only.
+pub const OLDEST_CALL_TABLE_VERSION: u32 = 4;
+
+/// Returns the version that this release uses with a peer whose newest one is `newest`, as far as the peer still knows it.
+/// `None`: they have no version in common.
+pub const fn agreed_version(newest: u32) -> Option<u32> {
+    if newest < OLDEST_CALL_TABLE_VERSION {
+        return None;
+    }
+    Some(if newest < CALL_TABLE_VERSION { newest } else { CALL_TABLE_VERSION })
+}
 
 /// The minimum size, in bytes, of an image that the device keeps, and whose digest the guest sends first. For smaller
 /// images this question costs more than sending them (`docs/performance/runs/2026-11-21-emulator-images.json`).

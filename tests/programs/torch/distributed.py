@@ -1,96 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Two processes, each with a GPU, by NCCL: loss curves of data-parallel training (`same …`), and the time of an all-reduce
-(`time …`). With one GPU nothing is run. The daemon needs `--nccl`."""
-
-import os
-import socket
-import subprocess
-import sys
-import time
+"""A process on each GPU, by NCCL: loss curves (`same …`) and the time of a step (`time …`) of data-parallel training (DDP), sharded
+training (FSDP2) and tensor parallel layers. With one GPU nothing is run. The daemon needs `--nccl`."""
 
 import torch
 import torch.distributed as dist
+import torch.nn as nn
 import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from models import gpt, resnet50
+from ranks import seconds, start
 
-RANKS = 2
-BYTES = 256 << 20
+STEPS = 8
 
 
-def train(name, make, rank, rate, data):
-    """Eight steps, each rank with data of its own. The mean of the losses, which all ranks get."""
-    torch.manual_seed(0)
-    model = DistributedDataParallel(make().to(rank), device_ids=[rank])
-    optimizer = torch.optim.AdamW(model.parameters(), rate)
-    torch.manual_seed(1 + rank)
-    loss_of, losses = data(f"cuda:{rank}"), []
-    for _ in range(8):
+def train(name, model, rank, ranks, rate, loss_of):
+    """Prints the means of the ranks' losses."""
+    optimizer, losses = torch.optim.AdamW(model.parameters(), rate), []
+
+    def step():
         loss = loss_of(model)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        mean = loss.detach().clone()
+        return loss
+
+    for _ in range(STEPS):
+        mean = step().detach().clone()
         dist.all_reduce(mean)
-        losses.append(mean.item() / RANKS)
+        losses.append(mean.item() / ranks)
+    taken = seconds(step, STEPS, 3)
     if rank == 0:
         print(f"same {name}: {' '.join(f'{loss:.5f}' for loss in losses)}", flush=True)
+        print(f"time {name}, a step: {taken * 1e3:.4f} ms", flush=True)
 
 
-def images(device):
-    x, y = torch.randn(16, 3, 64, 64, device=device), torch.randint(0, 1000, (16,), device=device)
+def images(rank, size, count):
+    """A loss over images of the rank's own."""
+    torch.manual_seed(1 + rank)
+    x = torch.randn(count, 3, size, size, device="cuda")
+    y = torch.randint(0, 1000, (count,), device="cuda")
     return lambda model: F.cross_entropy(model(x), y)
 
 
-def texts(device):
-    x = torch.randint(0, 50000, (4, 256), device=device)
+def texts(rank, length, count):
+    """A loss over words of the rank's own."""
+    torch.manual_seed(1 + rank)
+    x = torch.randint(0, 50000, (count, length), device="cuda")
     return lambda model: model(x, labels=x).loss
 
 
-def reduce(rank):
-    """Bus bandwidth as NCCL's tests count it: each GPU sends and receives 2 (n - 1) / n of the bytes, here all of them."""
-    data, best = torch.ones(BYTES // 4, device=rank), float("inf")
-    for _ in range(5):
-        dist.all_reduce(data)
-    for _ in range(5):
-        torch.cuda.synchronize()
-        dist.barrier()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(20):
-            dist.all_reduce(data)
-        torch.cuda.synchronize()
-        best = min(best, (time.perf_counter() - start) / 20)
-    if rank == 0:
-        print(f"time all-reduce of 256 MiB: {best * 1e3:.4f} ms", flush=True)
-        print(f"{BYTES / best / 1e9:.0f} GB/s")
+def language_model(small):
+    torch.manual_seed(0)
+    return gpt(2, 64, 2, 16) if small else gpt(12, 768, 12, 256)
 
 
-def rank_of(rank):
+class Feed(nn.Module):
+    """A transformer's feed-forward block."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down, self.norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def tensor_parallel(rank, ranks, small):
+    """Each block's layers are divided among the GPUs. All ranks have the same input, so all have the same loss."""
+    width, blocks, count = (32, 2, 8) if small else (2048, 8, 4096)
+    torch.manual_seed(0)
+    model = nn.Sequential(*[Feed(width) for _ in range(blocks)]).cuda()
+    mesh = init_device_mesh("cuda", (ranks,))
+    for block in model:
+        parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    torch.manual_seed(1)
+    x, y = torch.randn(count, width, device="cuda"), torch.randn(count, width, device="cuda")
+    train(f"layers divided among {ranks} GPUs", model, rank, ranks, 1e-4, lambda model: F.mse_loss(model(x), y))
+
+
+def body(rank, ranks, small):
     torch.backends.cudnn.deterministic = True
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", rank=rank, world_size=RANKS)
-    train("ResNet-50 on two GPUs", resnet50, rank, 1e-3, images)
-    train("GPT-2 on two GPUs", lambda: gpt(12, 768, 12, 256), rank, 1e-4, texts)
-    reduce(rank)
-    dist.destroy_process_group()
+    length, count = (16, 2) if small else (256, 4)
+    if not small:
+        torch.manual_seed(0)
+        model = DistributedDataParallel(resnet50().cuda(), device_ids=[rank])
+        train(f"ResNet-50 on {ranks} GPUs", model, rank, ranks, 1e-3, images(rank, 64, 16))
+    model = DistributedDataParallel(language_model(small).cuda(), device_ids=[rank])
+    train(f"GPT-2 on {ranks} GPUs", model, rank, ranks, 1e-4, texts(rank, length, count))
+    model = language_model(small).cuda()
+    for layer in model.transformer.h:
+        fully_shard(layer)
+    train(f"GPT-2 sharded among {ranks} GPUs", fully_shard(model), rank, ranks, 1e-4, texts(rank, length, count))
+    tensor_parallel(rank, ranks, small)
 
 
-def main():
-    if len(sys.argv) > 1:
-        rank_of(int(sys.argv[1]))
-        return
-    count = torch.cuda.device_count()
-    if count < RANKS:
-        print(f"same devices: {count}, so nothing was run")
-        return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ranks = [subprocess.Popen([sys.executable, __file__, str(rank)], env=environment) for rank in range(RANKS)]
-    sys.exit(max(abs(process.wait()) for process in ranks))
-
-
-main()
+start(body)

@@ -9,7 +9,8 @@ use vhost_cuda_tests::suite::Suite;
 use virtio_cuda_protocol::cuda::table::ROWS;
 use virtio_cuda_protocol::cuda::{
     Box3, CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT, CALL_IN_INLINE, CALL_OUT_INLINE, CALL_TABLE_VERSION,
-    COPY_DEVICE, CallHeader, CopyEnd, DevicePtr, JitOptions, Opcode, WINDOW_BASE, Wire, Writer,
+    COPY_DEVICE, CallHeader, CopyEnd, DevicePtr, JitOptions, OLDEST_CALL_TABLE_VERSION, Opcode, WINDOW_BASE,
+    Wire, Writer,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
@@ -22,6 +23,7 @@ const INVALID_IMAGE: i32 = 200;
 const INVALID_CONTEXT: i32 = 201;
 const INVALID_HANDLE: i32 = 400;
 const NOT_FOUND: i32 = 500;
+const SYSTEM_DRIVER_MISMATCH: i32 = 803;
 pub const NOT_SUPPORTED: i32 = 801;
 /// The name of the context of sessions.
 pub const CONTEXT: u64 = 0x1000;
@@ -441,11 +443,26 @@ fn another_call_table(target: &mut Target) -> Result<()> {
     let session = frontend.open_session()?;
     let hello = CallParts::new(Opcode::session_hello, &(CALL_TABLE_VERSION + 1).to_le_bytes());
     let answer = frontend.call(session, &hello)?;
-    // Either it returns its own version for the library to refuse, or it refuses itself.
+    // It returns its own version, which the library may know, and refuses all other calls.
     let told = answer.results.get(..4) == Some(&CALL_TABLE_VERSION.to_le_bytes());
-    ensure!(answer.result != 0 || told, "{answer:?}");
+    ensure!(answer.result == 0 && told, "{answer:?}");
     let log = target.daemon.log();
     ensure!(log.contains(&format!("{}", CALL_TABLE_VERSION + 1)), "the log does not name the other version");
+    let call = CallParts::new(Opcode::session_statistics, &[]);
+    for version in [0, OLDEST_CALL_TABLE_VERSION - 1, u32::MAX] {
+        let hello = CallParts::new(Opcode::session_hello, &version.to_le_bytes());
+        ensure!(frontend.call(session, &hello)?.result == 0, "version {version} is not answered");
+        ensure!(
+            frontend.call(session, &call)?.result == SYSTEM_DRIVER_MISMATCH,
+            "version {version} is served"
+        );
+    }
+    for version in OLDEST_CALL_TABLE_VERSION..=CALL_TABLE_VERSION {
+        let hello = CallParts::new(Opcode::session_hello, &version.to_le_bytes());
+        let answer = frontend.call(session, &hello)?;
+        ensure!(answer.results.get(..4) == Some(&version.to_le_bytes()), "version {version}: {answer:?}");
+        ensure!(frontend.call(session, &call)?.result == 0, "version {version} is not served");
+    }
     Ok(())
 }
 

@@ -54,6 +54,8 @@ pub fn collect(suite: &mut Suite) {
     attack_with(suite, "limits::old_name_of_the_option", with(&["--memory-limit", "16M"]), old_name);
     attack_with(suite, "limits::sessions_of_a_machine", with(&["--memory", "700M"]), sessions_of_a_machine);
     attack_with(suite, "limits::many_sessions_of_a_machine", with(&["--memory", "700M"]), many_sessions);
+    let slow = with(&["--max-sessions", "2", "--session-rate", "1"]);
+    attack_with(suite, "limits::sessions_have_a_rate", slow, sessions_have_a_rate);
     // A worker of a GPU must not be traced.
     let ending = DaemonOptions { device: "emulated".into(), ..with(&["--memory", "700M"]) };
     attack_with(suite, "limits::memory_of_a_session_that_is_ending", ending, memory_of_an_ending_session);
@@ -411,6 +413,20 @@ fn many_sessions(target: &mut Target) -> Result<()> {
         allocate(&mut session, 600 * MIB, &[0]).with_context(|| format!("round {round}, again"))?;
     }
     Ok(())
+}
+
+/// Two at once, and one more per second.
+fn sessions_have_a_rate(target: &mut Target) -> Result<()> {
+    let begin = Instant::now();
+    let mut session = Session::open(target)?;
+    for _ in 0..3 {
+        let closed = session.frontend.close(session.id)?;
+        ensure!(closed.status == REPLY_OK, "close was answered with status {}", closed.status);
+        session.id = session.frontend.open_session()?;
+    }
+    let taken = begin.elapsed();
+    ensure!(taken >= Duration::from_secs(2), "four sessions were opened in {taken:?}");
+    target.daemon.wait_until("a message", PATIENCE, |daemon| daemon.log().contains("--session-rate"))
 }
 
 /// Adds an input of `bytes` bytes to a link; they lie in guest memory, as long ones do.

@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         soak::collect(suite);
         vendor::collect(suite);
         walls::collect(suite);
+        requests::watching::collect(suite);
         takeover::collect(suite);
         Ok(())
     })

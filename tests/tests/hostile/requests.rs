@@ -2,6 +2,8 @@
 
 //! Malformed requests in well-formed chains.
 
+pub mod watching;
+
 use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::daemon::DaemonOptions;
 use vhost_cuda_tests::frontend::{BUFFER_BYTES, CallParts, FakeFrontend, HIGH, HIGH_BYTES, LOW, LOW_BYTES};

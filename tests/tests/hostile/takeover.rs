@@ -3,6 +3,8 @@
 //! A worker that a guest has taken over. `programs/takeover.c` runs inside of workers once their sandbox is closed, and
 //! tries to reach what is not its session's.
 
+mod daemon;
+
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -50,6 +52,7 @@ enum List {
 }
 
 pub fn collect(suite: &mut Suite) {
+    daemon::collect(suite);
     if bundle().is_none() && Command::new("cc").arg("--version").output().is_err() {
         suite.skip("takeover::taken_over", "there is no C compiler (cc)");
         return;

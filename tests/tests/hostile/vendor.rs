@@ -21,7 +21,6 @@ use crate::{Target, attack};
 
 const NOT_FOUND: i32 = 500;
 const ILLEGAL_ADDRESS: i32 = 700;
-const SYSTEM_DRIVER_MISMATCH: i32 = 803;
 /// Room in bytes for the answers of most calls.
 const ROOM: u64 = 4096;
 /// Names that the tests give to handles.
@@ -86,13 +85,14 @@ pub fn collect(suite: &mut Suite) {
 
 /// Opens a library.
 pub fn open(name: &str) -> CallParts {
-    let (number, rows) = library(name).expect("a library of the rows");
-    open_as(number, rows.digest)
+    let (number, _) = library(name).expect("a library of the rows");
+    open_as(number, &[])
 }
 
-fn open_as(number: u32, digest: u64) -> CallParts {
+/// Opens the library of that number, and asks which of its functions have these digests.
+fn open_as(number: u32, digests: &[u8]) -> CallParts {
     let words = [number.to_le_bytes(), 13_u32.to_le_bytes()].concat();
-    CallParts::new(Opcode::vendor_open, &[&words[..], &digest.to_le_bytes()].concat()).context(CONTEXT)
+    CallParts::new(Opcode::vendor_load, &words).context(CONTEXT).bulk(digests)
 }
 
 /// A call of the function of that number with a block.
@@ -122,7 +122,7 @@ fn forwarded(rows: &Library) -> impl Iterator<Item = (u32, &str, &Call)> {
 fn open_all(session: &mut Session) -> Result<Vec<(u32, &'static Library)>> {
     let mut opened = Vec::new();
     for (number, rows) in (0..).zip(libraries()) {
-        let answer = session.expect(&open_as(number, rows.digest), &[0, NOT_FOUND])?;
+        let answer = session.expect(&open_as(number, &[]), &[0, NOT_FOUND])?;
         if answer.result == 0 {
             opened.push((number, rows));
         }
@@ -170,12 +170,27 @@ fn forged_ids(target: &mut Target) -> Result<()> {
 fn unknown_numbers(target: &mut Target) -> Result<()> {
     let mut session = Session::open(target)?;
     for number in [COUNT as u32, 100, i32::MAX as u32, u32::MAX] {
-        session.expect(&open_as(number, 0), &[NOT_FOUND])?;
+        session.expect(&open_as(number, &[]), &[NOT_FOUND])?;
         session.expect(&call_of(number, 0, &[0; 64]).wants(ROOM), &[NOT_FOUND])?;
     }
     let (cublas, rows) = library("cublas").context("rows")?;
-    for digest in [0, u64::MAX, rows.digest ^ 1] {
-        session.expect(&open_as(cublas, digest), &[SYSTEM_DRIVER_MISMATCH])?;
+    let digests: Vec<u8> = rows.digests().flat_map(u64::to_le_bytes).collect();
+    let bits = rows.digests().count().div_ceil(8);
+    // Digests that are not complete, and answers without room.
+    for (digests, room) in [(&digests[..7], bits), (&digests[..], 0), (&digests[..], bits - 1)] {
+        session.expect(&open_as(cublas, digests).wants(room as u64), &[INVALID_VALUE])?;
+    }
+    let mut other = digests.clone();
+    other[8 * 9] ^= 1;
+    let long = [&digests[..], &[0xff; 8 * 100]].concat();
+    for (digests, wrong) in [(&digests, None), (&other, Some(9)), (&long, None)] {
+        let answer = session.expect(&open_as(cublas, digests).wants(ROOM), &[0])?;
+        ensure!(answer.bulk.len() == (digests.len() / 8).div_ceil(8), "{} bytes of bits", answer.bulk.len());
+        for number in 0..digests.len() / 8 {
+            let same = answer.bulk[number / 8] >> (number % 8) & 1 != 0;
+            let known = rows.numbered(number as u32).is_some() && wrong != Some(number);
+            ensure!(same == known, "function {number}: {same}");
+        }
     }
     for (number, rows) in open_all(&mut session)? {
         for function in [rows.functions.len() as u32, 1 << 20, u32::MAX] {
@@ -498,7 +513,7 @@ fn random_blocks(target: &mut Target) -> Result<()> {
                     let id = session.id;
                     session.frontend.close(id)?;
                     session.open_another()?;
-                    session.expect(&open_as(number, rows.digest), &[0])?;
+                    session.expect(&open_as(number, &[]), &[0])?;
                     generation += 1;
                     handles = make_handles(&mut session, number, rows, generation)?;
                 }

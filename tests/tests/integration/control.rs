@@ -12,11 +12,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 use vhost_cuda_tests::arbiter::Arbiter;
 use vhost_cuda_tests::control::Control;
-use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions, is_emulated};
 use vhost_cuda_tests::running::{Running, run};
 use vhost_cuda_tests::stack::Route;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
+use crate::replaced::REPLACE;
 use crate::{LIMIT, LOSS, SETTLE, daemon, expect_good, route, start};
 
 /// A pause in which a session that is not held would have come back.
@@ -55,13 +56,23 @@ pub struct Controlled {
 impl Controlled {
     /// Starts one with `more` options, and with the emulator's `memory`.
     pub fn start(kit: &Kit, more: &[&str], memory: Option<&str>) -> Result<Self> {
+        Self::start_with(kit, more, memory, false)
+    }
+
+    /// Starts one from a copy of its program, which can be replaced.
+    pub fn start_copy(kit: &Kit, more: &[&str]) -> Result<Self> {
+        Self::start_with(kit, more, None, true)
+    }
+
+    fn start_with(kit: &Kit, more: &[&str], memory: Option<&str>, is_copy: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let control = Control::at(&folder.path().join("control"));
         let more = more.iter().copied().map(str::to_owned);
         let arguments = control.options().into_iter().chain(more).collect();
         let memory = memory.map(|bytes| ("CUDA_EMULATOR_MEMORY".to_owned(), bytes.to_owned()));
         let environment = memory.into_iter().collect();
-        let mut route = route(kit, &DaemonOptions { arguments, environment, ..Default::default() })?;
+        let options = DaemonOptions { arguments, environment, is_copy, ..Default::default() };
+        let mut route = route(kit, &options)?;
         daemon(&mut route)?.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
         Ok(Self { route, control, folder })
     }
@@ -247,6 +258,11 @@ fn suspended_in_part(kit: &Kit) -> Result<()> {
     let suspended = session["suspended_bytes"].as_u64().unwrap_or_default();
     ensure!(session["state"] == "suspended" && (16 << 20..48 << 20).contains(&suspended), "{session}");
     ensure!(session["on_card_bytes"].as_u64() >= Some((48 << 20) - suspended), "{session}");
+    controlled.ask(REPLACE)?;
+    let replaced = controlled.control.session_of(idle.pid())?;
+    for figure in ["state", "suspended_bytes", "stored_bytes", "on_card_bytes"] {
+        ensure!(session[figure] == replaced[figure], "{figure} is not kept: {session}, then {replaced}");
+    }
     let answer = controlled.control.ask(r#"{"do":"suspend","all":true}"#)?;
     ensure!(answer["ok"] == false && answer.to_string().contains("host memory"), "{answer}");
     for program in [idle, greedy] {
@@ -274,6 +290,12 @@ fn suspended_for_another_daemon(kit: &Kit) -> Result<()> {
         of.wait_until("it is idle", &program, |session| session["idle_ms"].as_u64() >= Some(300))?;
         programs.push(program);
     }
+    // A replaced daemon connects to the arbiter again, and its sessions have been idle for as long as before.
+    idle[0].ask(REPLACE)?;
+    let since = idle[0].control.session_of(programs[0].pid())?["idle_ms"].clone();
+    ensure!(since.as_u64() >= Some(300), "idle for {since} ms");
+    let connected = |of: &Daemon| of.log().matches("GPU time is shared by").count() >= 2;
+    crate::daemon(&mut idle[0].route)?.wait_until("it is connected again", SETTLE, connected)?;
     let greedy = daemon(true, Some("0.3"))?;
     let program = greedy.program(kit, &["56", "greedy"])?;
     program.wait_for_stdout("more: 2", LIMIT)?;

@@ -147,22 +147,21 @@ fn pods_outlive_the_plugin(kit: &Kit) -> Result<()> {
     let (stays, ends) = (kubelet.admit("stays", 2)?, kubelet.admit("ends", 1)?);
     let copying = start(kit, &plugin, &stays, "copy_until_error", &[LARGE])?;
     copying.wait_for_stdout("copying", LIMIT)?;
-    let daemons = plugin.daemons();
-    ensure!(daemons.len() == 2, "{daemons:?}");
+    let daemons = plugin.settled(2, PATIENCE)?;
     plugin.kill();
     kubelet.end_pod("ends");
     // A plugin of its own folder and kubelet, which runs: a second one does not start.
     plugin.launch()?;
     kubelet.wait_for_plugin(1, PATIENCE)?;
-    plugin
-        .wait_until("the pod that has ended has no daemon", PATIENCE, |plugin| plugin.daemons().len() == 1)?;
-    ensure!(daemons.contains(&plugin.daemons()[0]), "another daemon: {daemons:?}, {:?}", plugin.daemons());
+    let left = plugin.settled(1, PATIENCE)?;
+    ensure!(daemons.contains(&left[0]), "another daemon: {daemons:?}, {left:?}");
     ensure!(!ends.ids.is_empty() && plugin.stop()?.success(), "{}", plugin.log());
     plugin.launch()?;
     kubelet.wait_for_plugin(2, PATIENCE)?;
     // A container of the same pod starts again.
     kubelet.start_container(&stays)?;
-    ensure!(daemons.contains(&plugin.daemons()[0]), "another daemon: {daemons:?}, {:?}", plugin.daemons());
+    let left = plugin.settled(1, PATIENCE)?;
+    ensure!(daemons.contains(&left[0]), "another daemon: {daemons:?}, {left:?}");
     copying.signal(libc::SIGTERM);
     let outcome = copying.finish(PATIENCE)?;
     ensure!(outcome.stderr.is_empty(), "the program had an error\n{outcome}");
@@ -175,7 +174,7 @@ fn pods_outlive_the_kubelet(kit: &Kit) -> Result<()> {
     let pod = kubelet.admit("stays", 2)?;
     let copying = start(kit, &plugin, &pod, "copy_until_error", &[LARGE])?;
     copying.wait_for_stdout("copying", LIMIT)?;
-    let daemons = plugin.daemons();
+    let daemons = plugin.settled(1, PATIENCE)?;
     let checkpoint = kubelet.kill();
     plugin.wait_until("the plugin notices", PATIENCE, |plugin| {
         plugin.log().contains("no daemon is ended meanwhile")
@@ -184,12 +183,14 @@ fn pods_outlive_the_kubelet(kit: &Kit) -> Result<()> {
     let kubelet = MockKubelet::start(&plugin.kubelet(), Checkpoint::new())?;
     kubelet.wait_for_plugin(0, PATIENCE)?;
     std::thread::sleep(Duration::from_secs(2));
-    ensure!(plugin.daemons() == daemons, "{:?} instead of {daemons:?}\n{}", plugin.daemons(), plugin.log());
+    let found = plugin.settled(1, PATIENCE)?;
+    ensure!(found == daemons, "{found:?} instead of {daemons:?}\n{}", plugin.log());
     drop(kubelet);
     let kubelet = MockKubelet::start(&plugin.kubelet(), checkpoint)?;
     kubelet.wait_for_plugin(0, PATIENCE)?;
     kubelet.start_container(&pod).with_context(|| plugin.log())?;
-    ensure!(plugin.daemons() == daemons, "{:?} instead of {daemons:?}\n{}", plugin.daemons(), plugin.log());
+    let found = plugin.settled(1, PATIENCE)?;
+    ensure!(found == daemons, "{found:?} instead of {daemons:?}\n{}", plugin.log());
     let other = kubelet.admit("other", 1)?;
     finish(kit, &plugin, &other, "add_one", &[])?.expect_exit(0)?;
     copying.signal(libc::SIGTERM);
@@ -203,7 +204,7 @@ fn pods_outlive_the_kubelet(kit: &Kit) -> Result<()> {
 fn daemons_are_started_again(kit: &Kit) -> Result<()> {
     let (plugin, kubelet) = node(kit, &["0=64M"], &[])?;
     let pod = kubelet.admit("pod", 1)?;
-    let (_, first) = plugin.daemons()[0];
+    let (_, first) = plugin.settled(1, PATIENCE)?[0];
     kill(first);
     let is_other = |plugin: &Plugin| plugin.daemons().iter().any(|(_, pid)| *pid != first);
     plugin.wait_until("another daemon runs", PATIENCE, is_other)?;

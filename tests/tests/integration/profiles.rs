@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Profiles that the operator takes of programs that were not prepared for it.
+//! Profiles that the operator and the user take of programs that were not prepared for it, and of programs that the user starts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,6 +23,8 @@ use crate::{LIMIT, SETTLE, daemon, route};
 
 /// The kernel of the program that is recorded.
 const KERNEL: &str = "change";
+/// The difference of two clocks that show the same time, at most, in nanoseconds: a comparison may be interrupted for that long.
+const NEAR: u64 = 10_000_000_000;
 /// Times that `ctl trace` is tried until the program has made calls meanwhile: a busy machine may take long for one.
 const TRIES: u32 = 20;
 
@@ -34,6 +36,7 @@ pub fn collect(suite: &mut Suite) {
         );
         suite.test("profiles::moves_and_gates", moves_and_gates);
         suite.test("profiles::in_the_guest", in_the_guest);
+        suite.test("profiles::attached_in_the_guest", attached_in_the_guest);
         suite.test("profiles::ranges_of_nvtx", ranges_of_nvtx);
     } else {
         suite.skip("profiles", "it has not run on a GPU");
@@ -120,8 +123,10 @@ fn moves_and_gates(kit: &Kit) -> Result<()> {
     let request = format!(r#"{{"do":"trace","session":{session},"time_ms":600000}}"#);
     let mut recorder = Recorder::start(&controlled, &request)?;
     recorder.wait_for("a kernel", |event| event.kind == Kind::Kernel && event.name == KERNEL)?;
-    let busy = controlled.control.ask(&request)?;
-    ensure!(busy.to_string().contains("another profile"), "{busy}");
+    // A second one gets the same events.
+    let mut second = Recorder::start(&controlled, &request)?;
+    second.wait_for("a kernel in the second recording", |event| event.name == KERNEL)?;
+    drop(second);
     controlled.ask(&format!(r#"{{"do":"suspend","session":{session},"timeout_ms":60000}}"#))?;
     let out = recorder.wait_for("a move", |event| event.kind == Kind::Move)?;
     ensure!(out.name == "to host memory" && out.bytes >= 1 << 20, "{out:?}");
@@ -131,17 +136,19 @@ fn moves_and_gates(kit: &Kit) -> Result<()> {
     recorder.wait_for("calls after it", |event| event.kind == Kind::Call && event.begin > gate.end)?;
     // A client that hangs up ends the recording, and its thread in the worker.
     drop(recorder);
-    let threads = |pid: u32| -> usize {
-        let names = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
-        names.filter(|name| name.trim() == "profile").count()
-    };
     daemon(&mut controlled.route)?.wait_until(
         "the recording has ended",
         SETTLE.max(Duration::from_secs(30)),
-        |daemon| daemon.workers().into_iter().map(threads).sum::<usize>() == 0,
+        |daemon| daemon.workers().into_iter().map(profile_threads).sum::<usize>() == 0,
     )?;
     finish(program)
+}
+
+/// Returns the number of threads of a worker that record.
+fn profile_threads(pid: u32) -> usize {
+    let names = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| fs::read_to_string(entry.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "profile").count()
 }
 
 /// `vhost-cuda-prof`, over virtio-user.
@@ -179,11 +186,49 @@ fn in_the_guest(kit: &Kit) -> Result<()> {
     ensure!(call.row.starts_with("API, thread ") && call.process == "copies", "{call:?}");
     let work = slices.iter().find(|slice| slice.category == "copy").context("no copies in the timeline")?;
     ensure!(work.row.starts_with("GPU 0, stream "), "{work:?}");
-    // Calls and work are on one clock: each piece of work ends after the first call has begun.
-    ensure!(slices.iter().all(|slice| slice.time[1] >= slices[0].time[0]), "{slices:?}");
+    let call = slices.iter().find(|slice| slice.category == "call").context("no lanes in the timeline")?;
+    ensure!(call.row.starts_with("lane ") && call.process == "copies", "{call:?}");
+    ensure!(!slices.iter().any(|slice| slice.name.starts_with("profile_")), "{slices:?}");
+    // All are on one clock: work and lanes lie within the program's time, and the clocks of other machines elsewhere.
+    let api = || slices.iter().filter(|slice| slice.category == "api").map(|slice| slice.time);
+    let begin = api().map(|[begin, _]| begin).min().context("no calls")?.saturating_sub(NEAR);
+    let end = api().map(|[_, end]| end).max().context("no calls")? + NEAR;
+    let outside = slices.iter().find(|slice| slice.time[0] < begin || slice.time[1] > end);
+    ensure!(outside.is_none(), "{outside:?} is not within {begin} and {end}");
 
     profiled(kit, &route, &[], Path::new("/bin/sh"), &["-c", "exit 3"])?.expect_exit(3)?;
     profiled(kit, &route, &[], Path::new("/no/such/program"), &[])?.expect_exit(127)
+}
+
+/// `vhost-cuda-prof --pid`, of a program that was not started by it.
+fn attached_in_the_guest(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start(kit, &[], None)?;
+    let program = controlled.program(kit, &["1", "work"])?;
+    let folder = tempfile::tempdir()?;
+    let trace = folder.path().join("trace");
+    let attach = |pid: u32, options: &[&str]| {
+        let mut command = controlled.route.command(&kit.stack.profiler());
+        command.arg("--pid").arg(pid.to_string()).args(["--seconds", "0.5"]).args(options);
+        run(&mut command, "", LIMIT)
+    };
+    let unknown = attach(1, &[])?;
+    unknown.expect_exit(125)?;
+    ensure!(unknown.stderr.contains("Process 1 has no session"), "{unknown}");
+    for _ in 0..TRIES {
+        let outcome = attach(program.pid(), &["--trace", &trace.display().to_string()])?;
+        outcome.expect_exit(0)?;
+        let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
+        let Some(kernel) = slices.iter().find(|slice| slice.name == KERNEL) else { continue };
+        ensure!(kernel.pid == program.pid().cast_signed(), "{kernel:?}");
+        ensure!(slices.iter().any(|slice| slice.category == "call"), "no calls: {slices:?}");
+        ensure!(outcome.stderr.contains("Calls in the worker:"), "{outcome}");
+        // Nothing is left of the recording, and the profiler's session has ended.
+        daemon(&mut controlled.route)?.wait_until("the recording has ended", SETTLE, |daemon| {
+            daemon.workers().into_iter().map(profile_threads).sum::<usize>() == 0
+        })?;
+        return finish(program);
+    }
+    bail!("{TRIES} profiles without a kernel")
 }
 
 /// Calls the library as the header of NVTX does, with a table for each of its two modules.
@@ -214,7 +259,12 @@ int main(void) {
     void *domain = create("training");
     struct { uint16_t version, size; uint32_t category; int32_t rest[4]; uint64_t payload; int32_t type; const char *text; }
         attributes = {3, 48, 0, {0}, 0, 1, "inner\n"};
+    uint64_t (*start)(const char *) = functions[0][5], (*start_in)(void *, void *) = functions[1][2];
+    void (*end)(uint64_t) = functions[0][7], (*end_in)(void *, uint64_t) = functions[1][3];
     if (push("outer") != 0 || push_in(domain, &attributes) != 0) return 2;
+    attributes.text = "second";
+    const uint64_t first = start("first"), second = start_in(domain, &attributes);
+    end(first), end_in(domain, second), end(second);
     void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
     if (!cuda || ((int (*)(unsigned))dlsym(cuda, "cuInit"))(0)) return 3;
     if (pop_in(domain) != 0 || pop() != 0 || pop() >= 0) return 4;
@@ -233,11 +283,15 @@ fn ranges_of_nvtx(kit: &Kit) -> Result<()> {
     outcome.expect_exit(0)?;
     ensure!(outcome.stderr.contains("Ranges:"), "{outcome}");
     let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
-    let range = |name: &str| {
-        let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with("NVTX, thread "));
+    let range = |name: &str, row: &str| {
+        let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with(row));
         found.map(|slice| slice.time).with_context(|| format!("no range {name}: {slices:?}"))
     };
-    let ([begin, end], [inner_begin, inner_end]) = (range("outer")?, range("inner?")?);
+    let [[begin, end], [inner_begin, inner_end]] =
+        [range("outer", "NVTX, thread ")?, range("inner?", "NVTX, thread ")?];
     ensure!(begin <= inner_begin && inner_begin < inner_end && inner_end <= end, "{slices:?}");
+    let [first, second] = [range("first", "NVTX ranges")?, range("second", "NVTX ranges")?];
+    ensure!(first[0] <= second[0] && second[0] <= first[1] && first[1] <= second[1], "{slices:?}");
+    ensure!(slices.iter().filter(|slice| slice.category == "span").count() == 2, "{slices:?}");
     Ok(())
 }

@@ -5,24 +5,27 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use vhost_cuda_tests::suite::{Kit, Suite};
 use xtask::vm::Vm;
 
-use crate::boot;
 use crate::life::{Copying, expect_good, kernel_log_is_clean, wait_until};
+use crate::{LIMIT, boot};
 
 /// Memory that is plugged, in MiB: the section size of x86-64, in which Linux takes it.
 const DIMM_MIB: u64 = 128;
 const DIMMS: usize = 4;
+/// Replacements of the daemon's program.
+const REPLACEMENTS: usize = 5;
 /// The time for which processors stand still.
 const STOPPED: Duration = Duration::from_secs(2);
 
 pub fn collect(suite: &mut Suite) {
     suite.test("changes::memory_in_a_copy", memory_in_a_copy);
     suite.test("changes::stopped_in_a_copy", stopped_in_a_copy);
+    suite.test("changes::replaced_in_a_copy", replaced_in_a_copy);
 }
 
 /// Each DIMM is a change of the memory table while requests are under way.
@@ -47,6 +50,33 @@ fn memory_in_a_copy(kit: &Kit) -> Result<()> {
     copying.terminate()?;
     expect_good(kit, &vm, "vector_add")?;
     kernel_log_is_clean(kit, &vm)?;
+    vm.shut_down()
+}
+
+/// The daemon's program is replaced: QEMU and the guest's programs notice nothing.
+fn replaced_in_a_copy(kit: &Kit) -> Result<()> {
+    let vm = boot("replaced", |_| {})?;
+    let copying = Copying::start(kit, &vm)?;
+    let daemon = vm.daemon().id().context("the daemon has ended")?;
+    let count = |what: &str| Ok::<_, anyhow::Error>(vm.daemon().log()?.matches(what).count());
+    let (done, refused) = ("in the place of release", "not replaced: ");
+    while count(done)? < REPLACEMENTS {
+        let before = count(done)? + count(refused)?;
+        ensure!(count(refused)? < 10 * REPLACEMENTS, "it is refused: {}", vm.daemon().log()?);
+        // SAFETY: a plain system call; the daemon is our child, and was not waited for.
+        unsafe { libc::kill(daemon as libc::pid_t, libc::SIGHUP) };
+        let deadline = Instant::now() + LIMIT;
+        while count(done)? + count(refused)? == before {
+            ensure!(Instant::now() < deadline, "it is neither replaced nor refused: {}", vm.daemon().log()?);
+            thread::sleep(Duration::from_millis(20));
+        }
+        copying.expect_running()?;
+        expect_good(kit, &vm, "copies")?;
+    }
+    copying.terminate()?;
+    expect_good(kit, &vm, "vector_add")?;
+    kernel_log_is_clean(kit, &vm)?;
+    ensure!(!vm.daemon().log()?.contains("front-end disconnected"), "QEMU was disconnected");
     vm.shut_down()
 }
 

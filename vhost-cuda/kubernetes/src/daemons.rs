@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemons, one for each owner of shards: a container of a pod. The kubelet says when an owner begins, and lists those that
-//! there are. It does not say when one ends.
+//! The daemons, one for each owner of a part of a GPU.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::container::Edits;
 use crate::folder::Folder;
+use crate::owner::{CLAIM, Owner};
 use crate::process;
-use crate::shards::{Inventory, Shards};
+use crate::settings::Settings;
+use crate::shards::Inventory;
 use crate::sockets::Sockets;
 
 /// The time limit for a daemon to listen. The kubelet waits for 30 s before a container starts.
@@ -28,42 +30,30 @@ const MAX_PAUSE: Duration = Duration::from_secs(64);
 /// The part of a daemon's messages that an error shows, in bytes.
 const SHOWN: usize = 400;
 
-/// The settings of all daemons.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The program.
-    pub program: PathBuf,
-    /// Text of options for each, in TOML.
-    pub options: String,
-    /// The arbiter's socket, if GPU time is shared by weights.
-    pub arbiter: Option<PathBuf>,
-    /// The time for which an owner may be missing in the kubelet's list.
-    pub grace: Duration,
-}
-
 /// All daemons.
 #[derive(Debug)]
 pub struct Daemons {
     folder: Folder,
     settings: Settings,
-    owners: BTreeMap<String, Owner>,
+    inventory: Arc<Inventory>,
+    daemons: BTreeMap<String, Daemon>,
 }
 
 #[derive(Debug)]
-struct Owner {
-    shards: Shards,
-    /// The daemon, if this plugin has started it.
+struct Daemon {
+    owner: Owner,
+    /// The process, if this plugin has started it.
     child: Option<Child>,
-    /// The moment of the kubelet's last list with it.
+    /// The moment of the kubelet's last list with the owner.
     listed: Instant,
     started: Instant,
     failures: u32,
 }
 
-impl Owner {
-    fn new(shards: Shards) -> Self {
+impl Daemon {
+    fn new(owner: Owner) -> Self {
         let now = Instant::now();
-        Self { shards, child: None, listed: now, started: now, failures: 0 }
+        Self { owner, child: None, listed: now, started: now, failures: 0 }
     }
 
     fn pause(&self) -> Duration {
@@ -72,44 +62,54 @@ impl Owner {
 }
 
 impl Daemons {
-    /// Takes over the daemons of the last plugin. Daemons without complete files are ended.
-    pub fn open(folder: Folder, settings: Settings, inventory: &Inventory) -> Result<Self> {
-        let mut daemons = Self { folder, settings, owners: BTreeMap::new() };
-        let owners = daemons.folder.owners(inventory)?;
-        for process in process::all(&daemons.folder) {
-            if !owners.iter().any(|(name, shards)| *name == process.name && shards.is_some()) {
+    /// Takes over the daemons of the last plugin. Daemons without complete files are ended, and those of the other kind of owners.
+    pub fn open(folder: Folder, settings: Settings, inventory: Arc<Inventory>) -> Result<Self> {
+        let mut owners = folder.owners(&inventory)?;
+        for (name, owner) in &mut owners {
+            if owner.take_if(|owner| owner.is_claim() != settings.specs.is_some()).is_some() {
+                log::warn!("{name} is removed: it is of the kubelet's other interface");
+            }
+        }
+        for process in process::all(&folder) {
+            if !owners.iter().any(|(name, owner)| *name == process.name && owner.is_some()) {
                 log::warn!("{}: a daemon without files is ended", process.name);
                 ensure!(process::end(&[&process]), "A daemon of the last plugin does not end: {process:?}");
             }
         }
-        for (name, shards) in owners {
-            let Some(shards) = shards else {
+        let mut daemons = Self { folder, settings, inventory, daemons: BTreeMap::new() };
+        for (name, owner) in owners {
+            let Some(owner) = owner else {
                 daemons.folder.remove(&name)?;
                 continue;
             };
-            let twice = daemons.owners.values().any(|owner| owner.shards.overlap(&shards));
+            let twice = daemons.daemons.values().any(|daemon| daemon.owner.excludes(&owner));
             ensure!(!twice, "Shards of {name} have two owners: remove {}", daemons.folder.path().display());
-            daemons.owners.insert(name, Owner::new(shards));
+            daemons.daemons.insert(name, Daemon::new(owner));
         }
-        if !daemons.owners.is_empty() {
-            log::info!("found daemons of the last plugin: {}", daemons.owners.len());
+        if let Some(specs) = &daemons.settings.specs {
+            specs.keep(CLAIM, &daemons.daemons.keys().cloned().collect())?;
+        }
+        if !daemons.daemons.is_empty() {
+            log::info!("found daemons of the last plugin: {}", daemons.daemons.len());
         }
         Ok(daemons)
     }
 
-    /// Starts a daemon for a new owner of `shards`. Their last owners have ended, as the kubelet gives each shard to one
-    /// container at a time.
+    /// Starts a daemon for a new owner. Those that exclude it have ended, as the kubelet gives each shard to one container at a
+    /// time.
     ///
-    /// Errors: a daemon of a last owner does not end, or the new one does not start. Nothing is left of it then.
-    pub fn allocate(&mut self, shards: Shards) -> Result<()> {
-        let name = shards.name();
-        let last = self.owners.iter().filter(|(_, owner)| owner.shards.overlap(&shards));
+    /// Errors: a daemon of a last owner does not end, the GPU has too little memory for a claim, or the new daemon does not start.
+    /// Nothing is left of it then.
+    pub fn allocate(&mut self, owner: Owner) -> Result<()> {
+        let name = owner.name();
+        let last = self.daemons.iter().filter(|(_, daemon)| daemon.owner.excludes(&owner));
         for last in last.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.end(&last)?;
         }
-        let options = self.options(&shards);
-        self.folder.add(&shards, &options).with_context(|| format!("Cannot write the files of {name}"))?;
-        self.owners.insert(name.clone(), Owner::new(shards));
+        self.check_room(&owner)?;
+        let options = self.settings.text(&self.folder, &owner);
+        self.folder.add(&owner, &options).with_context(|| format!("Cannot write the files of {name}"))?;
+        self.daemons.insert(name.clone(), Daemon::new(owner));
         let started = self.start(&name);
         if started.is_err() {
             self.end(&name)?;
@@ -117,43 +117,69 @@ impl Daemons {
         started
     }
 
-    /// Prepares the start of a container of the owner of `shards`: starts its daemon if that has ended, or if the node has
+    /// Checks that the daemons' memory on the GPU of a new one fits it. The scheduler counts, too; but it gives memory away that is
+    /// not yet free if somebody removes a claim by force.
+    fn check_room(&self, owner: &Owner) -> Result<()> {
+        let gpu = self.inventory.gpu(owner.gpu()).context("The GPU is not one of this node")?;
+        let others = self.daemons.values().filter(|daemon| daemon.owner.gpu() == gpu.id);
+        let used: u64 = others.map(|daemon| daemon.owner.memory()).sum();
+        ensure!(
+            owner.memory() <= gpu.memory.saturating_sub(used),
+            "GPU {} has {} bytes of memory, and {used} of them are in use: {} more do not fit",
+            gpu.id,
+            gpu.memory,
+            owner.memory()
+        );
+        Ok(())
+    }
+
+    /// Prepares the start of a container of an owner: starts its daemon if it is new, if the daemon has ended, or if the node has
     /// restarted.
     ///
-    /// Errors: the daemon does not start.
-    pub fn prepare(&mut self, shards: Shards) -> Result<()> {
-        let name = shards.name();
-        match self.owners.get_mut(&name) {
-            Some(owner) if owner.shards == shards => {
-                owner.listed = Instant::now();
+    /// Errors: as [`Daemons::allocate`].
+    pub fn prepare(&mut self, owner: Owner) -> Result<()> {
+        let name = owner.name();
+        match self.daemons.get_mut(&name) {
+            Some(daemon) if daemon.owner == owner => {
+                daemon.listed = Instant::now();
                 let runs = process::all(&self.folder).iter().any(|process| process.name == name);
-                if runs && Sockets::now().listens(&self.folder.socket(&name)) {
-                    Ok(())
-                } else {
-                    self.start(&name)
+                if !(runs && Sockets::now().listens(&self.folder.socket(&name))) {
+                    self.start(&name)?;
                 }
             }
-            _ => self.allocate(shards),
+            _ => self.allocate(owner)?,
         }
+        let Some(specs) = &self.settings.specs else { return Ok(()) };
+        specs.write(&name, &self.edits(&name))
+    }
+
+    /// The owner with that name.
+    pub fn owner(&self, name: &str) -> Option<&Owner> {
+        self.daemons.get(name).map(|daemon| &daemon.owner)
+    }
+
+    /// The changes to the containers of an owner.
+    pub fn edits(&self, name: &str) -> Edits {
+        Edits::for_folder(&self.folder.guest(name), &self.settings.libraries)
     }
 
     /// Ends daemons whose owners have ended, and starts those that have ended before their owners. `listed` are the ids of all
-    /// shards that the kubelet lists, `None` if it does not answer: owners do not end then.
+    /// shards that the kubelet lists; `None` if it does not answer, or lists no owners: they do not end then.
     pub fn reconcile(&mut self, listed: Option<&HashSet<String>>) {
         let now = Instant::now();
         let running: HashSet<String> =
             process::all(&self.folder).into_iter().map(|process| process.name).collect();
         let sockets = Sockets::now();
         let (mut ended, mut fallen) = (Vec::new(), Vec::new());
-        for (name, owner) in &mut self.owners {
-            if listed.is_none_or(|listed| owner.shards.ids().any(|id| listed.contains(&id))) {
-                owner.listed = now;
+        for (name, daemon) in &mut self.daemons {
+            if listed.is_none_or(|listed| daemon.owner.is_listed(listed)) {
+                daemon.listed = now;
             }
             // A kubelet that has just started may list no pods. Programs that are connected live.
-            let gone = now.duration_since(owner.listed) >= self.settings.grace;
+            let gone = now.duration_since(daemon.listed) >= self.settings.grace;
             if gone && !sockets.is_connected(&self.folder.socket(name)) {
                 ended.push(name.clone());
-            } else if !running.contains(name) && now.duration_since(owner.started) >= owner.pause() {
+            } else if !running.contains(name) && now.duration_since(daemon.started) >= daemon.pause() {
                 fallen.push(name.clone());
             }
         }
@@ -170,20 +196,15 @@ impl Daemons {
         }
     }
 
-    /// The folder of their files.
-    pub fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
     /// Starts the daemon of an owner, and waits until it listens.
     fn start(&mut self, name: &str) -> Result<()> {
-        let owner = self.owners.get_mut(name).context("It has no owner")?;
-        if owner.started.elapsed() > MAX_PAUSE {
-            owner.failures = 0;
+        let daemon = self.daemons.get_mut(name).context("It has no owner")?;
+        if daemon.started.elapsed() > MAX_PAUSE {
+            daemon.failures = 0;
         }
-        owner.failures = owner.failures.saturating_add(1);
-        owner.started = Instant::now();
-        if let Some(mut last) = owner.child.take() {
+        daemon.failures = daemon.failures.saturating_add(1);
+        daemon.started = Instant::now();
+        if let Some(mut last) = daemon.child.take() {
             let _ = last.kill();
             last.wait()?;
         }
@@ -223,46 +244,28 @@ impl Daemons {
         // The users of containers differ. No other user of the node reaches the folder.
         fs::set_permissions(&socket, Permissions::from_mode(0o666))
             .with_context(|| format!("Cannot open {} to the container's users", socket.display()))?;
-        log::info!("{name}: started daemon {} for {} shards", child.id(), owner.shards.count());
-        owner.child = Some(child);
+        log::info!("{name}: started daemon {} with {} bytes", child.id(), daemon.owner.memory());
+        daemon.child = Some(child);
         Ok(())
     }
 
-    /// Ends the daemon of a name, and removes its files.
+    /// Ends the daemon of a name, if there is one, and removes all files of it.
     ///
-    /// Errors: it does not end. The owner stays, and this is tried again.
-    fn end(&mut self, name: &str) -> Result<()> {
+    /// Errors: it does not end, or files cannot be removed. The owner stays, and this is tried again.
+    pub fn end(&mut self, name: &str) -> Result<()> {
+        if let Some(specs) = &self.settings.specs {
+            specs.remove(name)?;
+        }
         end_processes(&self.folder, name)?;
         self.folder.remove(name).with_context(|| format!("Cannot remove the files of {name}"))?;
-        if let Some(mut child) = self.owners.remove(name).and_then(|owner| owner.child) {
-            // It has ended.
-            child.wait()?;
+        if let Some(daemon) = self.daemons.remove(name) {
+            if let Some(mut child) = daemon.child {
+                // It has ended.
+                child.wait()?;
+            }
+            log::info!("{name}: ended");
         }
-        log::info!("{name}: ended");
         Ok(())
-    }
-
-    /// The text of the options of a daemon.
-    fn options(&self, shards: &Shards) -> String {
-        let name = shards.name();
-        let text = |path: PathBuf| quoted(&path.to_string_lossy());
-        let mut lines = vec![
-            format!(
-                "# {} shards of a container of Kubernetes; vhost-cuda-plugin removes this file.",
-                shards.count()
-            ),
-            self.settings.options.clone(),
-            format!("socket-path = {}", text(self.folder.socket(&name))),
-            format!("workers-lock = {}", text(self.folder.workers_lock(&name))),
-            format!("metrics = {}", text(self.folder.metrics(&name))),
-            format!("gpus = {}", quoted(shards.gpu())),
-            format!("memory = \"{}\"", shards.memory()),
-        ];
-        if let Some(arbiter) = &self.settings.arbiter {
-            lines.push(format!("arbiter = {}", text(arbiter.clone())));
-            lines.push(format!("share = {}", shards.count()));
-        }
-        lines.join("\n") + "\n"
     }
 
     /// The end of a daemon's messages, for an error.
@@ -279,18 +282,4 @@ fn end_processes(folder: &Folder, name: &str) -> Result<()> {
     let processes: Vec<_> = all.iter().filter(|process| process.name == name).collect();
     ensure!(process::end(&processes), "The daemon of {name} does not end: {processes:?}");
     Ok(())
-}
-
-/// A basic string of TOML. Control characters do not come up in paths that clap and `Folder` accept; they are escaped all the
-/// same.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => quoted += &format!("\\u{:04X}", u32::from(control)),
-            other => quoted.push(other),
-        }
-    }
-    quoted + "\""
 }

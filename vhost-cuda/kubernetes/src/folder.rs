@@ -4,7 +4,8 @@
 //! | file below the folder | contents |
 //! | --- | --- |
 //! | `lock` | locked by the plugin that runs |
-//! | `NAME/shards` | the ids of the shards, one per line |
+//! | `NAME/shards` | the ids of a container's shards, one per line |
+//! | `NAME/claim` | or the request, GPU, memory and weight of a claim |
 //! | `NAME/daemon.toml` | the daemon's options |
 //! | `NAME/daemon.log` | its messages |
 //! | `NAME/metrics.sock` | its metrics |
@@ -18,14 +19,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::shards::{Inventory, Shards};
+use crate::owner::{CLAIM_FILE, Owner, SHARDS_FILE};
+use crate::shards::Inventory;
 
 /// The maximum length of a socket's path (`sun_path` without its zero).
 const MAX_SOCKET_PATH: usize = 107;
 /// More than the ids of all shards of a GPU.
-const MAX_SHARDS_FILE: u64 = 1 << 20;
-/// Files with the state of an owner of shards.
-const SHARDS: &str = "shards";
+const MAX_OWNER_FILE: u64 = 1 << 20;
 const OPTIONS: &str = "daemon.toml";
 
 /// The folder of all daemons. Other users cannot enter it: sockets in it are reached through mounts only.
@@ -41,7 +41,7 @@ impl Folder {
     /// Errors: it belongs to another user, another plugin uses it, or files cannot be made.
     pub fn open(path: &Path, inventory: &Inventory) -> Result<Self> {
         ensure!(path.is_absolute(), "--folder {} is not an absolute path", path.display());
-        let longest = inventory.ids().map(|id| id.len()).max().unwrap_or(0);
+        let longest = Owner::longest_name(inventory);
         let socket = path.as_os_str().len() + longest + "//guest/vhost.sock".len();
         ensure!(socket <= MAX_SOCKET_PATH, "--folder {} is too long for paths of sockets", path.display());
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -63,9 +63,9 @@ impl Folder {
         Ok(Self { path: path.to_path_buf(), _lock: lock })
     }
 
-    /// The names that have files, and their shards. `None` for files that no plugin of this inventory has made, or not
+    /// The names that have files, and their owners. `None` for files that no plugin of this inventory has made, or not
     /// completely.
-    pub fn owners(&self, inventory: &Inventory) -> Result<Vec<(String, Option<Shards>)>> {
+    pub fn owners(&self, inventory: &Inventory) -> Result<Vec<(String, Option<Owner>)>> {
         let mut owners = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -73,34 +73,34 @@ impl Folder {
                 continue;
             }
             let Ok(name) = entry.file_name().into_string() else { continue };
-            let shards = self.shards(&name, inventory);
-            if let Err(error) = &shards {
+            let owner = self.owner(&name, inventory);
+            if let Err(error) = &owner {
                 log::warn!("{name} is removed: {error:#}");
             }
-            owners.push((name, shards.ok()));
+            owners.push((name, owner.ok()));
         }
         Ok(owners)
     }
 
-    fn shards(&self, name: &str, inventory: &Inventory) -> Result<Shards> {
-        let file = self.path.join(name).join(SHARDS);
-        ensure!(fs::metadata(&file)?.len() <= MAX_SHARDS_FILE, "{} is too long", file.display());
-        let text = fs::read_to_string(&file)?;
-        let shards = inventory.check(&text.lines().collect::<Vec<_>>())?;
-        ensure!(shards.name() == name, "{} has the shards of {}", file.display(), shards.name());
-        Ok(shards)
+    fn owner(&self, name: &str, inventory: &Inventory) -> Result<Owner> {
+        let folder = self.path.join(name);
+        let file = if folder.join(CLAIM_FILE).exists() { CLAIM_FILE } else { SHARDS_FILE };
+        let path = folder.join(file);
+        ensure!(fs::metadata(&path)?.len() <= MAX_OWNER_FILE, "{} is too long", path.display());
+        Owner::parse(inventory, name, file, &fs::read_to_string(&path)?)
+            .with_context(|| format!("Cannot use {}", path.display()))
     }
 
-    /// Makes the files of an owner of `shards`, whose daemon has these options. It has none yet.
-    pub fn add(&self, shards: &Shards, options: &str) -> Result<()> {
-        let name = shards.name();
+    /// Makes the files of an owner, whose daemon has these options. It has none yet.
+    pub fn add(&self, owner: &Owner, options: &str) -> Result<()> {
+        let name = owner.name();
         let new = self.path.join(format!(".{name}"));
         remove(&new)?;
         fs::create_dir(&new)?;
         fs::create_dir(new.join("guest"))?;
         fs::set_permissions(new.join("guest"), Permissions::from_mode(0o755))?;
-        let ids: Vec<String> = shards.ids().collect();
-        fs::write(new.join(SHARDS), ids.join("\n"))?;
+        let (file, text) = owner.file();
+        fs::write(new.join(file), text)?;
         fs::write(new.join(OPTIONS), options)?;
         fs::rename(&new, self.path.join(&name)).context("Cannot rename")
     }
@@ -171,6 +171,7 @@ fn remove(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Claim;
     use crate::gpus::Gpu;
 
     fn inventory() -> Inventory {
@@ -181,10 +182,16 @@ mod tests {
     fn the_next_plugin_finds_the_files() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("plugin");
-        let shards = inventory().check(&["0-3", "0-1"]).unwrap();
+        let shards = Owner::Shards(inventory().check(&["0-3", "0-1"]).unwrap());
+        let uid = "5e0a2b1c-0000-4000-8000-000000000001";
+        let claim = Owner::Claim(Claim::new(&inventory(), uid, "gpu", "0", 1 << 20, 1).unwrap());
+        let (name, other) = (claim.name(), format!("claim-{}2", &uid[..35]));
         let folder = Folder::open(&path, &inventory()).unwrap();
         assert!(Folder::open(&path, &inventory()).unwrap_err().to_string().contains("Another plugin"));
         folder.add(&shards, "a = 1").unwrap();
+        folder.add(&claim, "a = 1").unwrap();
+        fs::create_dir(path.join(&other)).unwrap();
+        fs::write(path.join(&other).join("claim"), "gpu\n1\n1048576\n1\n").unwrap();
         fs::create_dir(path.join(".0-2")).unwrap();
         fs::create_dir(path.join("0-2")).unwrap();
         fs::create_dir(path.join("0-0")).unwrap();
@@ -193,7 +200,14 @@ mod tests {
         let folder = Folder::open(&path, &inventory()).unwrap();
         let mut owners = folder.owners(&inventory()).unwrap();
         owners.sort_by(|one, other| one.0.cmp(&other.0));
-        let expected = [(".0-2", None), ("0-0", None), ("0-1", Some(shards)), ("0-2", None)];
+        let expected = [
+            (".0-2", None),
+            ("0-0", None),
+            ("0-1", Some(shards)),
+            ("0-2", None),
+            (&name, Some(claim)),
+            (&other, None),
+        ];
         assert_eq!(owners, expected.map(|(name, shards)| (name.to_owned(), shards)));
         for (name, _) in owners {
             folder.remove(&name).unwrap();

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use crate::api::podresources::ListPodResourcesRequest;
 use crate::api::podresources::pod_resources_lister_client::PodResourcesListerClient;
 use crate::api::{POD_RESOURCES_SOCKET, REGISTRATION_SOCKET, VERSION};
 use crate::authority::Filter;
+use crate::identity::identity;
 use crate::service::Service;
 
 /// The pause between two looks at the sockets, and between two tries to register.
@@ -40,15 +40,6 @@ pub struct Kubelet {
     pub folder: PathBuf,
     /// The name of the resource.
     pub resource: String,
-}
-
-/// A file at one moment. A socket that was made again is another one, also if it has the same inode.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity(u64, u64, i64, i64);
-
-fn identity(path: &Path) -> Result<Identity> {
-    let file = fs::symlink_metadata(path).with_context(|| format!("Cannot find {}", path.display()))?;
-    Ok(Identity(file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }
 
 impl Kubelet {

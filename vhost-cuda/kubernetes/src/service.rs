@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
@@ -16,15 +16,11 @@ use crate::api::deviceplugin::{
     Device, DevicePluginOptions, Empty, ListAndWatchResponse, Mount, PreStartContainerRequest,
     PreStartContainerResponse, PreferredAllocationRequest, PreferredAllocationResponse,
 };
-use crate::daemons::Daemons;
+use crate::container::Edits;
+use crate::owner::Owner;
 use crate::shards::{Inventory, Shards};
+use crate::shared::Shared;
 
-/// The folder of the socket in a container.
-const GUEST: &str = "/run/vhost-cuda";
-/// The folder of the libraries in a container.
-const LIBRARIES: &str = "/usr/lib/vhost-cuda";
-/// The variable by which the guest's libraries find the socket.
-const SOCKET_VARIABLE: &str = "VIRTIO_CUDA_SOCKET";
 /// The maximum number of containers in one request. The kubelet sends one.
 const MAX_CONTAINERS: usize = 64;
 
@@ -34,25 +30,13 @@ pub struct Service {
     /// The shards to give out.
     pub inventory: Arc<Inventory>,
     /// The daemons.
-    pub daemons: Arc<Mutex<Daemons>>,
-    /// The folder of the guest's libraries on the node.
-    pub libraries: PathBuf,
+    pub daemons: Shared,
 }
 
 impl Service {
     /// The options, for the kubelet: PreStartContainer brings daemons back after the node has restarted.
     pub fn options() -> DevicePluginOptions {
         DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true }
-    }
-
-    /// Runs `work`, which waits for processes, beside the server.
-    pub async fn with_daemons<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Daemons) -> T + Send + 'static,
-    ) -> Result<T, Status> {
-        let daemons = self.daemons.clone();
-        let work = move || work(&mut daemons.lock().unwrap_or_else(PoisonError::into_inner));
-        tokio::task::spawn_blocking(work).await.map_err(|error| Status::internal(error.to_string()))
     }
 
     fn check(&self, ids: &[String]) -> Result<Shards, Status> {
@@ -66,18 +50,18 @@ impl Service {
         let shards = self.check(ids)?;
         let name = shards.name();
         let started = self
-            .with_daemons(move |daemons| daemons.allocate(shards).map(|()| daemons.folder().guest(&name)))
+            .daemons
+            .with(move |daemons| daemons.allocate(Owner::Shards(shards)).map(|()| daemons.edits(&name)))
             .await?;
-        let guest = started.map_err(unavailable)?;
-        let mount = |host: PathBuf, container: &str| Mount {
-            container_path: container.into(),
-            host_path: host.to_string_lossy().into_owned(),
+        let Edits { variables, mounts } = started.map_err(unavailable)?;
+        let mount = |(from, to): (PathBuf, String)| Mount {
+            container_path: to,
+            host_path: from.to_string_lossy().into_owned(),
             read_only: true,
         };
-        let envs = [(SOCKET_VARIABLE, format!("{GUEST}/vhost.sock")), ("LD_LIBRARY_PATH", LIBRARIES.into())];
         Ok(ContainerAllocateResponse {
-            envs: envs.map(|(name, value)| (name.to_owned(), value)).into(),
-            mounts: vec![mount(guest, GUEST), mount(self.libraries.clone(), LIBRARIES)],
+            envs: variables.map(|(name, value)| (name.to_owned(), value)).into(),
+            mounts: mounts.map(mount).into(),
             devices: Vec::new(),
             annotations: HashMap::new(),
         })
@@ -143,7 +127,8 @@ impl DevicePlugin for Service {
         request: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
         let shards = self.check(&request.into_inner().devices_i_ds)?;
-        self.with_daemons(|daemons| daemons.prepare(shards)).await?.map_err(unavailable)?;
+        let prepared = self.daemons.with(|daemons| daemons.prepare(Owner::Shards(shards))).await?;
+        prepared.map_err(unavailable)?;
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }

@@ -14,7 +14,7 @@ const MAX_SHARDS_OF_GPU: u64 = 10_000;
 /// The shards that the node has.
 #[derive(Clone, Debug)]
 pub struct Inventory {
-    gpus: Vec<(String, u32)>,
+    gpus: Vec<(Gpu, u32)>,
     memory: u64,
 }
 
@@ -85,7 +85,7 @@ impl Inventory {
                 Ok(0) => return Err(refused("it needs at least one")),
                 Ok(_) if count > MAX_SHARDS_OF_GPU => return Err(refused("10000 are the limit for a GPU")),
                 Ok(_) if total > MAX_SHARDS => return Err(refused("16384 are the limit for a node")),
-                Ok(count) => inventory.gpus.push((gpu.id.clone(), count)),
+                Ok(count) => inventory.gpus.push((gpu.clone(), count)),
                 Err(_) => return Err(refused("10000 are the limit for a GPU")),
             }
         }
@@ -94,7 +94,22 @@ impl Inventory {
 
     /// The ids of all shards.
     pub fn ids(&self) -> impl Iterator<Item = String> {
-        self.gpus.iter().flat_map(|(gpu, count)| (0..*count).map(move |number| id(gpu, number)))
+        self.gpus.iter().flat_map(|(gpu, count)| (0..*count).map(move |number| id(&gpu.id, number)))
+    }
+
+    /// The GPUs.
+    pub fn gpus(&self) -> impl Iterator<Item = &Gpu> {
+        self.gpus.iter().map(|(gpu, _)| gpu)
+    }
+
+    /// The GPU with that id.
+    pub fn gpu(&self, id: &str) -> Option<&Gpu> {
+        self.gpus().find(|gpu| gpu.id == id)
+    }
+
+    /// The device memory of a shard, in bytes.
+    pub fn shard_memory(&self) -> u64 {
+        self.memory
     }
 
     /// Checks ids of a request, or of a file.
@@ -133,7 +148,7 @@ impl Inventory {
             let known = available.iter().chain(required).filter_map(|id| self.find(id));
             known.filter_map(|(of, number)| (of == gpu).then_some(number)).collect()
         };
-        let gpus = self.gpus.iter().map(|(gpu, _)| gpu.as_str());
+        let gpus = self.gpus().map(|gpu| gpu.id.as_str());
         let possible = gpus.filter(|gpu| wanted.is_none_or(|wanted| wanted == *gpu));
         let (gpu, free) = possible
             .map(|gpu| (gpu, free(gpu)))
@@ -151,10 +166,10 @@ impl Inventory {
 
     fn find(&self, id: &str) -> Option<(&str, u32)> {
         let (gpu, number) = id.rsplit_once('-')?;
-        let (gpu, count) = self.gpus.iter().find(|(name, _)| name == gpu)?;
+        let (gpu, count) = self.gpus.iter().find(|(of, _)| of.id == gpu)?;
         let parsed: u32 = number.parse().ok()?;
         // One spelling per shard: `+1` and `01` are refused.
-        (parsed < *count && parsed.to_string() == number).then_some((gpu, parsed))
+        (parsed < *count && parsed.to_string() == number).then_some((gpu.id.as_str(), parsed))
     }
 }
 

@@ -2,23 +2,39 @@
 //! The keeper: the first process of the workers' PID namespace. Its only purpose is to exist: the namespace, with all
 //! workers, ends with it, and it ends with the daemon.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde::{Deserialize, Serialize};
 
 use super::paths;
+use crate::hand_over::files::{Inherited, Leaving, Number};
 
 /// Its name (`ps -o comm`).
 const NAME: &std::ffi::CStr = c"cuda-keeper";
 
 /// A running keeper. It ends with the value, and so do all workers.
 #[derive(Debug)]
-pub struct Keeper(Option<Child>);
+pub struct Keeper {
+    pid: Pid,
+    /// Its standard input, which is closed when the daemon ends.
+    pipe: OwnedFd,
+}
+
+/// A keeper that is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedKeeper {
+    pid: i32,
+    pipe: Number,
+}
 
 impl Keeper {
     /// Starts `program` as the first process of the namespace that the calling thread has created for its children.
@@ -26,31 +42,45 @@ impl Keeper {
     pub fn start(program: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.arg0("vhost-user-cuda-keeper").arg("keeper").env_clear();
-        // Its standard input is closed when the daemon ends.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: the closure makes system calls with constant strings only.
         unsafe { command.pre_exec(prepare) };
-        let child =
+        let mut child =
             command.spawn().context("Cannot start the first process of the workers' PID namespace")?;
-        Ok(Self(Some(child)))
+        let pipe = child.stdin.take().context("It has no standard input")?;
+        Ok(Self { pid: Pid::from_child(&child), pipe: pipe.into() })
+    }
+
+    /// Returns what the next program needs to go on with it.
+    pub fn save(&self, files: &mut Leaving) -> SavedKeeper {
+        SavedKeeper { pid: self.pid.as_raw_nonzero().get(), pipe: files.add(&self.pipe) }
+    }
+
+    /// Goes on with a keeper of the program before this one.
+    ///
+    /// Errors: the state is wrong.
+    pub fn restore(saved: SavedKeeper, files: &mut Inherited) -> io::Result<Self> {
+        // 1 and negative numbers would be other processes than children.
+        let pid = Pid::from_raw(saved.pid).filter(|_| saved.pid > 1).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { pid, pipe: files.take(saved.pipe)? })
     }
 
     /// Returns whether the namespace still exists. A keeper that was killed cannot be waited for until the daemon has
     /// waited for every worker, but it closes its end of the pipe at once.
     pub fn is_running(&self) -> bool {
-        let Some(pipe) = self.0.as_ref().and_then(|child| child.stdin.as_ref()) else { return false };
-        poll(&mut [PollFd::new(pipe, PollFlags::empty())], Some(&Timespec::default())) == Ok(0)
+        poll(&mut [PollFd::new(&self.pipe, PollFlags::empty())], Some(&Timespec::default())) == Ok(0)
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let mut child = self.0.take();
-        let _ = child.as_mut().map(Child::kill);
+        // It was not waited for, so the id is its own.
+        let _ = kill_process(self.pid, Signal::KILL);
+        let pid = self.pid;
         // The namespace ends when its last worker has ended.
         let _ = thread::Builder::new()
             .name("keeper-end".into())
-            .spawn(move || child.map(|mut child| child.wait()));
+            .spawn(move || waitpid(Some(pid), WaitOptions::empty()));
     }
 }
 

@@ -6,7 +6,10 @@ use std::io;
 
 use anyhow::{Context, bail};
 use rustix::process::{DumpableBehavior, getegid, geteuid, set_dumpable_behavior};
-use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, UnshareFlags, capabilities, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, unshare_unsafe,
+};
 
 /// The namespaces of workers.
 pub const OF_WORKERS: UnshareFlags =
@@ -52,6 +55,25 @@ pub fn may_make_namespaces() -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+}
+
+/// Lets the calling thread keep its capabilities, in a user namespace of its own, when it executes a program. [`drop_ambient`]
+/// follows in that program.
+pub fn keep_capabilities() -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    if geteuid().is_root() || !sets.effective.contains(CapabilitySet::SYS_ADMIN) {
+        return Ok(());
+    }
+    sets.inheritable = sets.permitted;
+    set_capabilities(None, sets)?;
+    sets.permitted.iter().try_for_each(|one| Ok(configure_capability_in_ambient_set(one, true)?))
+}
+
+/// Keeps the capabilities that [`keep_capabilities`] has passed on from the programs that this one starts.
+pub fn drop_ambient() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let sets = capabilities(None)?;
+    Ok(set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..sets })?)
 }
 
 fn try_in_child(flags: UnshareFlags) -> io::Result<()> {

@@ -68,6 +68,11 @@ impl Tree {
         Path::new(OLD).join("proc/self/exe")
     }
 
+    /// Returns the folder in the host's `/proc` of the calling thread until [`Tree::close`].
+    pub fn of_thread() -> PathBuf {
+        Path::new(OLD).join("proc/thread-self")
+    }
+
     /// Unmounts the host's root.
     pub fn close(self) -> anyhow::Result<()> {
         for (path, nodes) in &self.read_only {

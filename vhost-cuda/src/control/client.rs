@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub fn run(args: &CtlArgs) -> Result<()> {
     let request = match &args.command {
         CtlCommand::Status => Request::Status {},
+        CtlCommand::Replace => Request::Replace {},
         CtlCommand::Suspend { selected, timeout, hold } => {
             let Selected { session, connection, all } = *selected;
             let timeout_ms = milliseconds(*timeout);
@@ -57,8 +58,11 @@ pub fn run(args: &CtlArgs) -> Result<()> {
     if args.json {
         print!("{line}");
     } else {
-        let is_recipe = matches!(request, Request::Recipe { .. });
-        print!("{}", if is_recipe { recipes(&answer) } else { table(&answer) });
+        match request {
+            Request::Recipe { .. } => print!("{}", recipes(&answer)),
+            Request::Replace {} => {}
+            _ => print!("{}", table(&answer)),
+        }
     }
     if let Some(error) = answer.error {
         bail!("{error}");

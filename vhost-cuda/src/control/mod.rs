@@ -2,9 +2,10 @@
 //! The control socket: the operator suspends, resumes and traces sessions. `docs/suspend.md` and `docs/profiling.md` describe the
 //! protocol.
 //!
-//! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`.
+//! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`. [`trace`] also serves
+//! profilers in the guest.
 
 pub mod client;
 pub mod protocol;
 pub mod server;
-mod trace;
+pub mod trace;

@@ -18,6 +18,8 @@ pub const MAX_TIMEOUT_MS: u32 = 600_000;
 pub enum Request {
     /// Returns all sessions.
     Status {},
+    /// Replaces the daemon's program. The new one answers.
+    Replace {},
     /// Moves device memory to host memory.
     Suspend {
         /// A session's number.

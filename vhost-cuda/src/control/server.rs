@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -45,24 +46,52 @@ impl Drop for Listening {
     }
 }
 
-/// Serves the control socket at `path`, on threads of its own.
+/// Replaces the daemon's program for a client, which the new program answers. Returns the reason if it was not replaced.
+pub type Replace = Arc<dyn Fn(&UnixStream) -> String + Send + Sync>;
+
+/// What requests are about.
+#[derive(Clone)]
+pub struct Served {
+    /// The sessions.
+    pub suspender: Arc<Suspender>,
+    /// The daemon.
+    pub replace: Replace,
+}
+
+/// Listens at `path`.
 ///
 /// Errors: the path cannot be used.
-pub fn start(path: &Path, suspender: Arc<Suspender>) -> anyhow::Result<Listening> {
-    let cannot = || format!("Cannot listen on {} for control (--control)", path.display());
-    let listener = listen_privately(path).with_context(cannot)?;
+pub fn listen(path: &Path) -> anyhow::Result<UnixListener> {
+    listen_privately(path)
+        .with_context(|| format!("Cannot listen on {} for control (--control)", path.display()))
+}
+
+/// Serves the control socket at `path`, on threads of its own.
+///
+/// Errors: there is no thread.
+pub fn start(path: &Path, listener: UnixListener, served: Served) -> anyhow::Result<Listening> {
     info!("control at {}", path.display());
-    let serving = move || accept_all(&listener, &suspender);
-    thread::Builder::new().name("control".into()).spawn(serving).with_context(cannot)?;
+    let serving = move || accept_all(&listener, &served);
+    thread::Builder::new()
+        .name("control".into())
+        .spawn(serving)
+        .context("Cannot serve the control socket")?;
     Ok(Listening(path.to_path_buf()))
 }
 
-fn accept_all(listener: &UnixListener, suspender: &Arc<Suspender>) {
+/// Answers the client that has asked the program before this one to be replaced. `refused` is the reason if it was not.
+pub fn answer_replace(client: &UnixStream, refused: Option<String>) {
+    let answer = Answer { ok: refused.is_none(), error: refused, ..Answer::default() };
+    // It fails if the client has gone.
+    let _ = client.set_nonblocking(true).and_then(|()| write(client, &answer));
+}
+
+fn accept_all(listener: &UnixListener, served: &Served) {
     let clients = Budget::new(MAX_CLIENTS);
     loop {
         let refused = match listener.accept() {
             Ok((client, _)) => match clients.charge(1) {
-                Some(place) => match serve_aside(client, suspender.clone(), place) {
+                Some(place) => match serve_aside(client, served.clone(), place) {
                     Ok(()) => continue,
                     Err(error) => error.to_string(),
                 },
@@ -80,12 +109,12 @@ fn accept_all(listener: &UnixListener, suspender: &Arc<Suspender>) {
     }
 }
 
-fn serve_aside(client: UnixStream, suspender: Arc<Suspender>, place: Charge) -> io::Result<()> {
+fn serve_aside(client: UnixStream, served: Served, place: Charge) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let serve = move || {
         threads::read_foreign_bytes();
-        if let Err(error) = serve(&client, &suspender) {
+        if let Err(error) = serve(&client, &served) {
             log!(COMPLAINTS.level(Level::Debug), "a client of the control socket: {error}");
         }
         drop(place);
@@ -96,7 +125,7 @@ fn serve_aside(client: UnixStream, suspender: Arc<Suspender>, place: Charge) -> 
 /// Answers requests until the client hangs up.
 ///
 /// Errors: a request that is too long or no UTF-8, after its answer; and those of the socket.
-fn serve(client: &UnixStream, suspender: &Suspender) -> io::Result<()> {
+fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(MAX_REQUEST, client);
     loop {
         let mut line = Vec::new();
@@ -111,21 +140,39 @@ fn serve(client: &UnixStream, suspender: &Suspender) -> io::Result<()> {
             }
         }
         let answer = match serde_json::from_slice::<Request>(&line) {
+            Ok(Request::Replace {}) => replace(client, &served.replace)?,
             Ok(Request::Trace { session, connection, all, time_ms }) => {
                 match selected(session, connection, all, time_ms) {
                     Ok(selected) => {
-                        trace::serve(client, suspender, selected, Duration::from_millis(time_ms.into()))?
+                        let time = Duration::from_millis(time_ms.into());
+                        let (answer, recorded) = trace::serve(client, &served.suspender, selected, time)?;
+                        write(client, &answer)?;
+                        drop(recorded);
+                        continue;
                     }
                     Err(error) => refusal(error),
                 }
             }
-            Ok(request) => answer(&request, suspender),
+            Ok(request) => answer(&request, &served.suspender),
             Err(error) => refusal(format!(
                 "not a request: {error} (docs/suspend.md, docs/profiling.md, docs/migration.md)"
             )),
         };
         write(client, &answer)?;
     }
+}
+
+/// Has the daemon's program replaced. Returns if it was not.
+fn replace(client: &UnixStream, replace: &Replace) -> io::Result<Answer> {
+    let (client, replace) = (client.try_clone()?, replace.clone());
+    let (said, result) = channel();
+    // This thread is confined, and executes nothing.
+    threads::outside(move || {
+        let work = move || drop(said.send(replace(&client)));
+        // Without a thread, `said` is dropped.
+        let _ = thread::Builder::new().name("replace".into()).spawn(work);
+    });
+    Ok(refusal(result.recv().unwrap_or_else(|_| "there is no thread for it".into())))
 }
 
 /// Returns the sessions of a request with a time in milliseconds.
@@ -149,7 +196,7 @@ pub(super) fn write(mut client: &UnixStream, answer: &impl Serialize) -> io::Res
 /// Carries a request out.
 fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let (selected, time) = match *request {
-        Request::Status {} => (Ok(Selection::All), 0),
+        Request::Status {} | Request::Replace {} => (Ok(Selection::All), 0),
         Request::Recipe { session, connection, all } => (protocol::selection(session, connection, all), 0),
         Request::Suspend { session, connection, all, timeout_ms: ms, .. }
         | Request::Resume { session, connection, all, timeout_ms: ms }
@@ -165,7 +212,7 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let missing = missing(selected, &members);
     let time = Duration::from_millis(time.into());
     let carry_out = |member: &Member| match *request {
-        Request::Status {} | Request::Trace { .. } | Request::Recipe { .. } => None,
+        Request::Status {} | Request::Replace {} | Request::Trace { .. } | Request::Recipe { .. } => None,
         Request::Suspend { hold, .. } => {
             let error = suspender.suspend(&member.session, time, hold).err();
             error.filter(|error| !error.is_nothing_movable())

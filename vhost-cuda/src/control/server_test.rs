@@ -16,7 +16,9 @@ impl Fixture {
         let folder = std::env::temp_dir().join(format!("vhost-cuda-control-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let suspender = Suspender::start(Options::default(), Arc::default(), None).unwrap();
-        let listening = start(&folder.join("socket"), suspender).unwrap();
+        let replace: Replace = Arc::new(|_| "it is a test".into());
+        let socket = folder.join("socket");
+        let listening = start(&socket, listen(&socket).unwrap(), Served { suspender, replace }).unwrap();
         Self { folder, _listening: listening }
     }
 
@@ -122,4 +124,16 @@ fn half_a_request_is_none() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "");
+}
+
+#[test]
+fn a_daemon_that_is_not_replaced_says_why() {
+    let fixture = Fixture::new("replace");
+    let answer = fixture.say(b"{\"do\":\"replace\"}\n");
+    assert_eq!((answer.ok, answer.error), (false, Some("it is a test".into())));
+    let (client, daemon) = UnixStream::pair().unwrap();
+    answer_replace(&daemon, None);
+    let mut line = String::new();
+    BufReader::new(client).read_line(&mut line).unwrap();
+    assert!(serde_json::from_str::<Answer>(&line).unwrap().ok);
 }

@@ -3,6 +3,11 @@
 
 mod ending;
 mod opening;
+mod saved;
+mod services;
+
+pub use saved::SavedDevice;
+pub use services::Record;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,6 +18,7 @@ use std::time::Duration;
 
 use log::{Level, debug, log, warn};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use vhost_user_backend::ShutdownHandle;
 use virtio_cuda_protocol::transport::{
     EVENT_SESSION_LOST, Event, Hello, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_UNPIN, PROTOCOL_VERSION,
@@ -30,12 +36,14 @@ use crate::front_end::memory::{
     FileId, Memory, MemoryTable, ReadOnlyFiles, SharedMemory, Snapshot, files_of, has_huge_pages_only,
     mark_all_written, open_read_only, protect,
 };
+use crate::front_end::relay::Relay;
 use crate::front_end::request::{Malformed, Request};
 use crate::front_end::ring::{Chain, Ring};
 use crate::limits::account::Account;
 use crate::limits::budget::Budget;
 use crate::limits::cgroup::{Cgroups, Group};
 use crate::limits::descriptors::Descriptors;
+use crate::limits::rate::Rate;
 use crate::limits::request_budget::RequestBudget;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{DeviceReport, Refusal, Refusals};
@@ -71,6 +79,8 @@ pub struct Settings {
     pub cgroups: Option<Arc<Cgroups>>,
     /// The maximum number of sessions at once of one user of the guest, other than its root.
     pub max_user_sessions: u32,
+    /// The number of sessions that a machine may open per second.
+    pub session_rate: u32,
     /// Device code that workers have loaded.
     pub images: Arc<ImageCache>,
     /// The objects that sessions share with each other.
@@ -87,6 +97,8 @@ pub struct Settings {
     pub suspender: Arc<Suspender>,
     /// The daemon's descriptors.
     pub descriptors: Descriptors,
+    /// Begins a recording for a guest.
+    pub record: Record,
     /// The source of workers.
     pub pool: WorkerPool,
 }
@@ -119,11 +131,15 @@ pub struct Device {
     /// Files that were guest memory at any time, because workers may still map them.
     memory_files: Mutex<HashSet<FileId>>,
     front_end: OnceLock<FrontEnd>,
+    relay: OnceLock<Arc<Relay>>,
+    /// True while its state is written to or read from another host.
+    pub transfers: AtomicBool,
     /// True if its sessions were suspended because all queues were stopped.
     paused: AtomicBool,
     /// True if the device was given up because its workers do not end.
     failed: AtomicBool,
     refusals: Refusals,
+    openings: Rate,
     sessions: Mutex<Sessions>,
 }
 
@@ -150,7 +166,8 @@ struct Sessions {
     ended: Ended,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Ended {
     closed: u64,
     lost: u64,
@@ -188,9 +205,12 @@ impl Device {
             read_only: Mutex::default(),
             memory_files: Mutex::default(),
             front_end: OnceLock::new(),
+            relay: OnceLock::new(),
+            transfers: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),
+            openings: Rate::new(settings.max_sessions, settings.session_rate),
             sessions: Mutex::default(),
             settings,
         })
@@ -201,9 +221,10 @@ impl Device {
         self.memory.lock().as_ref().map(|memory| memory.memory())
     }
 
-    /// Records that the front-end is connected. `front_end` ends the connection.
-    pub fn connected(&self, front_end: ShutdownHandle) {
+    /// Records that the front-end is connected through `relay`. `front_end` ends the connection.
+    pub fn connected(&self, front_end: ShutdownHandle, relay: Arc<Relay>) {
         let _ = self.front_end.set(FrontEnd(front_end));
+        let _ = self.relay.set(relay);
         if self.failed.load(Ordering::Acquire) {
             self.hang_up();
         }

@@ -11,7 +11,7 @@ const ROOM: u32 = 64;
 
 /// Creates a device whose workers cannot start. No test here needs one.
 fn device(max_sessions: u32) -> Arc<Device> {
-    let pool = WorkerPool::start(worker_spec(), 0).unwrap();
+    let pool = WorkerPool::start(worker_spec(), 0, None).unwrap();
     Device::new(
         1,
         Arc::new(Settings {
@@ -22,12 +22,14 @@ fn device(max_sessions: u32) -> Arc<Device> {
             guest_pages: GuestPages::All,
             lose_sessions: false,
             suspend_with_machine: false,
+            session_rate: 20,
             max_user_sessions: (max_sessions / 2).max(1),
             images: ImageCache::new(0),
             exchange: Exchange::new(),
             endings: Arc::default(),
             suspender: Suspender::start(Options::default(), Arc::default(), None).unwrap(),
             descriptors: Descriptors::plenty(),
+            record: |_, _, _| Err(std::io::ErrorKind::Unsupported.into()),
             pool,
         }),
     )

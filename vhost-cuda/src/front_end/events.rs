@@ -67,6 +67,11 @@ impl EventQueue {
         }
     }
 
+    /// Returns the events that the driver has no buffers for, for the next program: the lost sessions.
+    pub fn save(&self) -> Vec<u64> {
+        self.pending.lock().iter().map(|event| event.session).collect()
+    }
+
     /// Drops undelivered events, because the driver was restarted.
     pub fn clear(&self) {
         self.pending.lock().clear();

@@ -6,6 +6,7 @@ pub mod device;
 pub mod events;
 pub mod memory;
 pub mod migration;
+pub mod relay;
 pub mod request;
 pub mod ring;
 pub mod sigbus;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use log::debug;
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_SESSION_LOST};
 use virtio_queue::QueueT;
@@ -18,7 +19,8 @@ pub type Vring = VringRwLock<SharedMemory>;
 
 /// The position of a stopped queue. A VMM that only paused the guest restarts it at the same position. After a reset
 /// of the device it begins at another one or from the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Position {
     next_avail: u16,
     size: u16,
@@ -53,12 +55,23 @@ struct Gate {
     serving: bool,
     /// True while the VMM waits for that thread to pause.
     stopping: bool,
+    /// True while the daemon is being handed over: no chain is taken. Those that were taken are answered.
+    held: bool,
     closed: bool,
     generation: u64,
     stopped_at: Option<Position>,
     vring: Option<VringHandle>,
     in_flight: HashMap<u16, Vec<(u64, u32)>>,
     inherited: Vec<Unanswered>,
+}
+
+/// A queue that is handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedRing {
+    /// The index of the next chain, if any was taken so far.
+    pub next_avail: Option<u16>,
+    stopped_at: Option<Position>,
 }
 
 struct VringHandle(Vring);
@@ -92,7 +105,7 @@ impl Ring {
     /// not stopped until [`Self::pause`], so this thread may answer chains without waiting.
     pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
         let mut gate = self.gate.lock();
-        if gate.closed || gate.stopping || !vring.get_ref().get_queue().ready() {
+        if gate.closed || gate.stopping || gate.held || !vring.get_ref().get_queue().ready() {
             return Start::Stopped;
         }
         gate.serving = true;
@@ -120,7 +133,7 @@ impl Ring {
     /// Returns whether the queue's own thread should take another chain.
     pub fn goes_on(&self) -> bool {
         let gate = self.gate.lock();
-        !gate.stopping && !gate.closed
+        !gate.stopping && !gate.closed && !gate.held
     }
 
     /// Stops taking chains for now. Called by the queue's own thread.
@@ -167,6 +180,39 @@ impl Ring {
         self.changed.notify_all();
     }
 
+    /// Takes no more chains, until [`Self::release`].
+    pub fn hold(&self) {
+        self.gate.lock().held = true;
+    }
+
+    /// Takes chains again. The front-end's last notifications have had no effect, so they are to be repeated.
+    pub fn release(&self) {
+        self.gate.lock().held = false;
+    }
+
+    /// Returns what the next program needs of a queue that is held.
+    ///
+    /// Errors: the reason for which it cannot be handed over now.
+    pub fn save(&self) -> Result<SavedRing, String> {
+        let gate = self.gate.lock();
+        if !gate.held || gate.serving || gate.stopping || gate.closed {
+            return Err("a queue is busy".into());
+        }
+        let waiting = gate.in_flight.len() + gate.inherited.len();
+        if waiting > 0 {
+            return Err(format!("{waiting} requests are under way"));
+        }
+        let next_avail = gate.vring.as_ref().map(|vring| vring.0.queue_next_avail());
+        Ok(SavedRing { next_avail, stopped_at: gate.stopped_at })
+    }
+
+    /// Goes on with a queue of the program before this one, which is held.
+    pub fn restore(&self, saved: SavedRing) {
+        let mut gate = self.gate.lock();
+        gate.held = true;
+        gate.stopped_at = saved.stopped_at;
+    }
+
     /// Returns the chains that were taken and not answered, for migration.
     pub fn unanswered(&self) -> Vec<Unanswered> {
         let gate = self.gate.lock();
@@ -200,7 +246,7 @@ impl Ring {
     /// Calls `work` with the queue if it runs. The queue is not stopped meanwhile.
     pub fn if_running(&self, work: impl FnOnce(&Vring)) {
         let gate = self.gate.lock();
-        if let (true, false, Some(vring)) = (gate.running, gate.closed, &gate.vring) {
+        if let (true, false, Some(vring)) = (gate.running, gate.closed || gate.held, &gate.vring) {
             work(&vring.0);
         }
     }

@@ -18,14 +18,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cache;
+use crate::hand_over::files::{Inherited, Leaving, Number};
 
 /// The device memory in bytes that is charged for each CUDA context. An H200 needs 520 to 524 MiB; smaller GPUs need
 /// less.
 pub const CONTEXT_BYTES: u64 = 600 << 20;
 
+/// The maximum number of counters (`--max-sessions`).
+const MAX_SESSIONS: u32 = 1024;
 /// The size of a counter in bytes.
 const COUNTER: u64 = size_of::<u64>() as u64;
 
@@ -43,6 +47,15 @@ pub struct Account {
 pub struct Slot {
     account: Arc<Account>,
     index: u32,
+}
+
+/// An account that is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedAccount {
+    file: Number,
+    limit: u64,
+    sessions: u32,
 }
 
 /// The parameters of its machine's account for a worker. The file is sent with them.
@@ -79,6 +92,35 @@ impl Account {
         Ok(Some(Slot { account: self.clone(), index: index as u32 }))
     }
 
+    /// Returns what the next program needs.
+    pub fn save(&self, files: &mut Leaving) -> SavedAccount {
+        let sessions = self.taken.lock().len() as u32;
+        SavedAccount { file: files.add(&self.file), limit: self.limit, sessions }
+    }
+
+    /// Goes on with an account of the program before this one. [`Self::join_again`] follows for each of its sessions. Its workers
+    /// have its limit, so it stays as it is.
+    ///
+    /// Errors: the state is wrong.
+    pub fn restore(saved: SavedAccount, files: &mut Inherited) -> io::Result<Arc<Self>> {
+        let file = File::from(files.take(saved.file)?);
+        if file.metadata()?.len() != u64::from(saved.sessions) * COUNTER || saved.sessions > MAX_SESSIONS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let taken = Mutex::new(vec![false; saved.sessions as usize]);
+        Ok(Arc::new(Self { file, limit: saved.limit, taken }))
+    }
+
+    /// Returns the counter that a session had in the program before this one.
+    ///
+    /// Errors: there is none of this number, or another session has it.
+    pub fn join_again(self: &Arc<Self>, index: u32) -> io::Result<Slot> {
+        let mut taken = self.taken.lock();
+        let free = taken.get_mut(index as usize).filter(|taken| !**taken);
+        *free.ok_or(io::ErrorKind::InvalidData)? = true;
+        Ok(Slot { account: self.clone(), index })
+    }
+
     fn read(&self, index: u64) -> io::Result<u64> {
         let mut bytes = [0; COUNTER as usize];
         self.file.read_exact_at(&mut bytes, index * COUNTER)?;
@@ -88,6 +130,11 @@ impl Account {
 }
 
 impl Slot {
+    /// The number of the counter.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Returns the parameters for the session's worker.
     pub fn terms(&self) -> (Terms, &File) {
         let count = self.account.taken.lock().len() as u32;
@@ -198,6 +245,7 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hand_over::files::keep_open;
 
     const MIB: u64 = 1 << 20;
 
@@ -250,5 +298,29 @@ mod tests {
         });
         assert!(charged * MIB <= 64 * MIB + CONTEXT_BYTES, "{charged} MiB");
         assert!(charged > 0);
+    }
+
+    #[test]
+    fn an_account_goes_over_with_its_counters() {
+        let account = Account::open(700 * MIB, 2).unwrap();
+        let slot = account.join().unwrap().unwrap();
+        assert!(share(&slot).charge(60 * MIB));
+        let mut files = Leaving::default();
+        let saved = account.save(&mut files);
+        let index = slot.index();
+        // Both live on in the next program.
+        std::mem::forget(slot);
+        std::mem::forget(account);
+        keep_open(&files.numbers(), true).unwrap();
+        let mut files = Inherited::of(&files.numbers()).unwrap();
+        assert!(Account::restore(SavedAccount { sessions: 3, ..saved }, &mut files).is_err());
+        assert!(Account::restore(SavedAccount { sessions: u32::MAX, ..saved }, &mut files).is_err());
+        let account = Account::restore(saved, &mut files).unwrap();
+        assert!(account.join_again(2).is_err());
+        let slot = account.join_again(index).unwrap();
+        assert!(account.join_again(index).is_err(), "another session has it");
+        assert_eq!(share(&slot).memory(), (700 * MIB, 640 * MIB));
+        drop(slot);
+        assert_eq!(share(&account.join().unwrap().unwrap()).memory(), (700 * MIB, 700 * MIB));
     }
 }

@@ -63,11 +63,19 @@ pub struct Group {
 impl Cgroups {
     /// Opens the parent from the option `--cgroup`, with these limits per machine. Returns `None` for no groups.
     ///
+    /// `before` is the parent that the program before this one has found.
+    ///
     /// Errors: the folder of the option is not a delegated group.
-    pub fn open(option: &str, limits: MachineLimits) -> anyhow::Result<Option<Arc<Self>>> {
+    pub fn open(
+        option: &str,
+        limits: MachineLimits,
+        before: Option<&Path>,
+    ) -> anyhow::Result<Option<Arc<Self>>> {
         let MachineLimits { memory, cpu_weight } = limits;
         let root = match option {
             "none" => Err(anyhow::anyhow!("--cgroup none")),
+            // The daemon is in a group below it.
+            "auto" if before.is_some() => Ok(before.map(Path::to_path_buf).unwrap_or_default()),
             "auto" => delegated(),
             path => {
                 let root = PathBuf::from(path);
@@ -102,9 +110,23 @@ impl Cgroups {
         }
     }
 
+    /// The parent.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Goes on with the group of a connection of the program before this one, with the number of sessions of each user.
+    pub fn group_again(&self, connection: u64, users: HashMap<u32, u32>) -> Group {
+        Group { path: self.path_of(connection), memory: self.memory, users }
+    }
+
+    fn path_of(&self, connection: u64) -> PathBuf {
+        self.root.join(format!("vm-{}-{connection}", std::process::id()))
+    }
+
     /// Creates the group of a connection.
     pub fn group(&self, connection: u64) -> io::Result<Group> {
-        self.create(&self.root.join(format!("vm-{}-{connection}", std::process::id())), || Ok(()))
+        self.create(&self.path_of(connection), || Ok(()))
     }
 
     /// Creates a group. `files` runs when its folder is there.
@@ -280,7 +302,7 @@ mod tests {
     /// Lets groups of a connection be created in a fixture: the kernel gives a new group its files.
     fn group(folder: &TempDir, limits: MachineLimits) -> (Group, String) {
         let path = folder.as_path().to_str().unwrap();
-        let groups = Cgroups::open(path, limits).unwrap().unwrap();
+        let groups = Cgroups::open(path, limits, None).unwrap().unwrap();
         let enabled = fs::read_to_string(folder.as_path().join("cgroup.subtree_control")).unwrap();
         let controllers = fs::read_to_string(folder.as_path().join("cgroup.controllers")).unwrap();
         let machine = folder.as_path().join(format!("vm-{}-7", std::process::id()));
@@ -341,9 +363,9 @@ mod tests {
     fn a_named_folder_must_do_and_others_may() {
         let without = fixture("cpu\n");
         let none = MachineLimits::default();
-        let error = Cgroups::open(without.as_path().to_str().unwrap(), none).unwrap_err();
+        let error = Cgroups::open(without.as_path().to_str().unwrap(), none, None).unwrap_err();
         assert!(format!("{error:#}").contains("`memory`"), "{error:#}");
-        assert!(Cgroups::open("/nonexistent", none).is_err());
-        assert!(Cgroups::open("none", MachineLimits { memory: Some(1), ..none }).unwrap().is_none());
+        assert!(Cgroups::open("/nonexistent", none, None).is_err());
+        assert!(Cgroups::open("none", MachineLimits { memory: Some(1), ..none }, None).unwrap().is_none());
     }
 }

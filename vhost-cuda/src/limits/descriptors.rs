@@ -14,14 +14,14 @@ use crate::limits::budget::Budget;
 
 /// The daemon itself: standard streams, the listener, the pool, the log, and temporary descriptors.
 const DAEMON: usize = 64;
-/// A worker: three sockets, the process and its mapper, its messages, the listener of its mappings; and one more while it
-/// starts.
-pub const WORKER: usize = 8;
-/// A connection: its socket, twice, the dirty log, the migration stream, and regions of memory, whose files are open
-/// twice.
-const CONNECTION: usize = 80;
-/// A queue: its poller, two events of its thread, and three events of the front-end.
-const QUEUE: usize = 8;
+/// A worker: three sockets, the process and its mapper, its messages, its counters, the listener of its mappings; and one more
+/// while it starts.
+pub const WORKER: usize = 9;
+/// A connection: its socket and that between relay and library, twice, the dirty log, the migration stream, and regions of
+/// memory, whose files are open three times.
+const CONNECTION: usize = 112;
+/// A queue: its poller, two events of its thread, and three events of the front-end, twice.
+const QUEUE: usize = 11;
 /// The minimum and maximum number of files that a machine may share, independent of the number of sessions.
 const MIN_MACHINE_FILES: usize = 64;
 const MAX_MACHINE_FILES: usize = 4096;

@@ -5,6 +5,7 @@ pub mod account;
 pub mod budget;
 pub mod cgroup;
 pub mod descriptors;
+pub mod rate;
 pub mod request_budget;
 pub mod room;
 pub mod throttle;

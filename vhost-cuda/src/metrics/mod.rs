@@ -11,3 +11,6 @@ pub mod server;
 pub mod statistics;
 pub mod text;
 pub mod top;
+
+#[cfg(test)]
+mod dashboard_test;

@@ -69,6 +69,13 @@ impl Refusals {
         self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Goes on with counts of the program before this one, in the order of [`Refusal::ALL`].
+    pub fn restore(&self, counts: &[u64]) {
+        for (count, &before) in self.0.iter().zip(counts) {
+            count.store(before, Ordering::Relaxed);
+        }
+    }
+
     /// Returns each reason with its count.
     pub fn counts(&self) -> impl Iterator<Item = (Refusal, u64)> {
         Refusal::ALL.into_iter().map(|reason| (reason, self.0[reason as usize].load(Ordering::Relaxed)))

@@ -13,12 +13,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use serde::{Deserialize, Serialize};
 
 use crate::cache;
 
 /// The maximum number of threads of a worker that have their own counters at a time; the others are not counted. A
 /// session may have as many threads that use CUDA.
 const THREADS: usize = 1024;
+
+/// A gate at which calls wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Gate {
+    /// The session's memory moves, or is in host memory.
+    Suspended,
+    /// It is another machine's turn.
+    Turn,
+}
+
+/// The number of gates.
+const GATES: usize = 2;
 
 /// Counters of one thread, on a cache line of their own.
 #[derive(Debug, Default)]
@@ -30,7 +45,10 @@ struct Thread {
     bytes_out: AtomicU64,
     queued: AtomicU64,
     queued_ns: AtomicU64,
+    lane_samples: AtomicU64,
+    lane_ns: AtomicU64,
 }
+const _: () = assert!(size_of::<Thread>() == 64);
 
 /// The layout of the shared memory. All zeros are valid.
 #[derive(Debug)]
@@ -38,11 +56,13 @@ struct Thread {
 struct Page {
     /// Device memory that the session is charged for, in bytes.
     device_memory: AtomicU64,
+    /// See [`Totals::gate_ns`]. All threads write it, because waits are rare.
+    gate_ns: [AtomicU64; GATES],
     threads: [Thread; THREADS],
 }
 
 /// Sums of a session's counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Calls that were executed, failed ones included.
     pub calls: u64,
@@ -56,6 +76,12 @@ pub struct Totals {
     pub queued: u64,
     /// The time that these requests have waited in the worker for the thread that executes them, in nanoseconds.
     pub queued_ns: u64,
+    /// Records of lanes of which the wait was measured.
+    pub lane_samples: u64,
+    /// The time that these have waited in their lane, in nanoseconds.
+    pub lane_ns: u64,
+    /// The time that calls have waited at each [`Gate`], in nanoseconds.
+    pub gate_ns: [u64; GATES],
     /// The time in which GPUs executed its kernels, in nanoseconds ([`super::gpu_time`]). `None` if it is not
     /// measured.
     pub gpu_busy_ns: Option<u64>,
@@ -73,6 +99,9 @@ impl Totals {
             bytes_out: self.bytes_out.saturating_add(other.bytes_out),
             queued: self.queued.saturating_add(other.queued),
             queued_ns: self.queued_ns.saturating_add(other.queued_ns),
+            lane_samples: self.lane_samples.saturating_add(other.lane_samples),
+            lane_ns: self.lane_ns.saturating_add(other.lane_ns),
+            gate_ns: std::array::from_fn(|gate| self.gate_ns[gate].saturating_add(other.gate_ns[gate])),
             gpu_busy_ns: [self.gpu_busy_ns, other.gpu_busy_ns]
                 .into_iter()
                 .flatten()
@@ -104,6 +133,16 @@ impl Statistics {
         file.set_len(size_of::<Page>() as u64)?;
         cache::add_seals(&file, cache::FIXED_LENGTH)?;
         Ok((Self::map(&file, libc::PROT_READ)?, file))
+    }
+
+    /// Maps the counters of a worker of the program before this one.
+    ///
+    /// Errors: the file has another size, or could be shortened, which would end this process on a read.
+    pub fn read(file: &File) -> io::Result<Self> {
+        if !fcntl_get_seals(file)?.contains(SealFlags::SHRINK) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "statistics that are not sealed"));
+        }
+        Self::map(file, libc::PROT_READ)
     }
 
     fn map(file: &File, protection: i32) -> io::Result<Self> {
@@ -149,10 +188,10 @@ impl Statistics {
 
     /// Returns the counters of a worker of a test that is charged for `bytes`.
     #[cfg(test)]
-    pub fn charged(bytes: u64) -> Self {
+    pub fn charged(bytes: u64) -> (Self, File) {
         let (statistics, file) = Self::create().unwrap();
         Writing::to(&file).unwrap().statistics.page().device_memory.store(bytes, Ordering::Relaxed);
-        statistics
+        (statistics, file)
     }
 
     /// Returns the present sums.
@@ -164,6 +203,9 @@ impl Statistics {
             bytes_out: self.sum(|thread| &thread.bytes_out),
             queued: self.sum(|thread| &thread.queued),
             queued_ns: self.sum(|thread| &thread.queued_ns),
+            lane_samples: self.sum(|thread| &thread.lane_samples),
+            lane_ns: self.sum(|thread| &thread.lane_ns),
+            gate_ns: self.page().gate_ns.each_ref().map(|gate| gate.load(Ordering::Relaxed)),
             gpu_busy_ns: None,
             device_memory: self.device_memory(),
         }
@@ -208,6 +250,14 @@ pub fn set_device_memory(bytes: u64) {
     }
 }
 
+/// Counts the time for which a call has waited at a gate, in nanoseconds.
+#[cold]
+pub fn count_gate(gate: Gate, ns: u64) {
+    if let Some(own) = OWN.get() {
+        own.statistics.page().gate_ns[gate as usize].fetch_add(ns, Ordering::Relaxed);
+    }
+}
+
 /// The counters of one thread of the worker. Without [`write_to`] nothing is counted.
 #[derive(Debug)]
 pub struct Counter {
@@ -234,6 +284,15 @@ impl Counter {
         add(&thread.failed, u64::from(failed));
         add(&thread.bytes_in, bytes_in);
         add(&thread.bytes_out, bytes_out);
+    }
+
+    /// Counts a record of a lane that has waited for `ns` nanoseconds.
+    #[cold]
+    pub fn count_in_lane(&mut self, ns: u64) {
+        let Some((own, index)) = &self.place else { return };
+        let thread = &own.statistics.page().threads[*index];
+        add(&thread.lane_samples, 1);
+        add(&thread.lane_ns, ns);
     }
 
     /// Counts one request of a queue that has waited for `waited`.
@@ -277,6 +336,9 @@ mod tests {
         other.count(false, 1, 1);
         worker.statistics.page().device_memory.store(1 << 20, Ordering::Relaxed);
         other.count_queued(Duration::from_nanos(7));
+        other.count_in_lane(3);
+        same.count_in_lane(4);
+        worker.statistics.page().gate_ns[Gate::Turn as usize].store(9, Ordering::Relaxed);
         let expected = Totals {
             calls: 3,
             failed: 1,
@@ -284,6 +346,9 @@ mod tests {
             bytes_out: 6,
             queued: 1,
             queued_ns: 7,
+            lane_samples: 2,
+            lane_ns: 7,
+            gate_ns: [0, 9],
             gpu_busy_ns: None,
             device_memory: 1 << 20,
         };

@@ -4,7 +4,7 @@
 use std::fmt::{Display, Write};
 
 use super::report::{DeviceReport, SessionReport};
-use super::statistics::Totals;
+use super::statistics::{Gate, Totals};
 use crate::shares::arbiter;
 use crate::shares::client::ShareReport;
 
@@ -24,7 +24,7 @@ pub struct DaemonReport {
 /// A metric of connections: name, type, help, value.
 type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
 
-const OF_CONNECTIONS: [Metric<DeviceReport>; 10] = [
+const OF_CONNECTIONS: [Metric<DeviceReport>; 14] = [
     ("vhost_cuda_sessions", "gauge", "Open sessions", |device| Some(device.sessions.len() as f64)),
     ("vhost_cuda_calls_total", "counter", "CUDA calls that were executed", |device| {
         Some(sum(device, |totals| totals.calls))
@@ -44,6 +44,21 @@ const OF_CONNECTIONS: [Metric<DeviceReport>; 10] = [
     ("vhost_cuda_queue_wait_seconds_total", "counter", "Time that requests waited in workers", |device| {
         Some(sum(device, |totals| totals.queued_ns) / 1e9)
     }),
+    (
+        "vhost_cuda_lane_wait_samples_total",
+        "counter",
+        "Records of lanes of which the wait was measured",
+        |device| Some(sum(device, |totals| totals.lane_samples)),
+    ),
+    ("vhost_cuda_lane_wait_seconds_total", "counter", "Time that these records waited", |device| {
+        Some(sum(device, |totals| totals.lane_ns) / 1e9)
+    }),
+    ("vhost_cuda_suspended_wait_seconds_total", "counter", "Time that calls waited for memory", |device| {
+        Some(sum(device, |totals| totals.gate_ns[Gate::Suspended as usize]) / 1e9)
+    }),
+    ("vhost_cuda_turn_wait_seconds_total", "counter", "Time that calls waited for a turn", |device| {
+        Some(sum(device, |totals| totals.gate_ns[Gate::Turn as usize]) / 1e9)
+    }),
     ("vhost_cuda_gpu_busy_seconds_total", "counter", "Time in which GPUs executed kernels", |device| {
         let all = device.sessions.iter().map(|session| &session.totals).chain([&device.ended]);
         all.filter_map(|totals| totals.gpu_busy_ns).reduce(u64::saturating_add).map(|ns| ns as f64 / 1e9)
@@ -56,7 +71,7 @@ const OF_CONNECTIONS: [Metric<DeviceReport>; 10] = [
     }),
 ];
 
-const OF_SESSIONS: [Metric<SessionReport>; 17] = [
+const OF_SESSIONS: [Metric<SessionReport>; 21] = [
     ("vhost_cuda_session_calls_total", "counter", "CUDA calls that were executed", |session| {
         Some(session.totals.calls as f64)
     }),
@@ -75,6 +90,27 @@ const OF_SESSIONS: [Metric<SessionReport>; 17] = [
     ("vhost_cuda_session_queue_wait_seconds_total", "counter", "Time that requests waited", |session| {
         Some(session.totals.queued_ns as f64 / 1e9)
     }),
+    (
+        "vhost_cuda_session_lane_wait_samples_total",
+        "counter",
+        "Records of which the wait was measured",
+        |session| Some(session.totals.lane_samples as f64),
+    ),
+    ("vhost_cuda_session_lane_wait_seconds_total", "counter", "Time that these records waited", |session| {
+        Some(session.totals.lane_ns as f64 / 1e9)
+    }),
+    (
+        "vhost_cuda_session_suspended_wait_seconds_total",
+        "counter",
+        "Time that calls waited for memory",
+        |session| Some(session.totals.gate_ns[Gate::Suspended as usize] as f64 / 1e9),
+    ),
+    (
+        "vhost_cuda_session_turn_wait_seconds_total",
+        "counter",
+        "Time that calls waited for a turn",
+        |session| Some(session.totals.gate_ns[Gate::Turn as usize] as f64 / 1e9),
+    ),
     (
         "vhost_cuda_session_gpu_busy_seconds_total",
         "counter",

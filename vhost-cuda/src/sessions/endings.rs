@@ -162,6 +162,11 @@ impl Endings {
         drop(removed);
     }
 
+    /// Returns whether sessions of earlier connections have not ended.
+    pub fn are_left(&self) -> bool {
+        !self.state.lock().left.is_empty()
+    }
+
     /// Returns sessions of earlier connections whose workers may write some of these files.
     pub fn left_on(&self, files: &HashSet<FileId>) -> HashSet<u64> {
         let state = self.state.lock();
@@ -207,7 +212,9 @@ mod tests {
         assert!(endings.state.lock().waiting.is_empty(), "nobody waits any more");
         assert_eq!(endings.left_on(&[(8, 16), (9, 1)].into()), [1].into());
         assert!(endings.left_on(&[(8, 17), (9, 15)].into()).is_empty());
+        assert!(endings.are_left());
         endings.ended(1);
+        assert!(!endings.are_left());
         assert!(endings.left_on(&[(8, 16)].into()).is_empty());
     }
 

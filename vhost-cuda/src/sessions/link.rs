@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The link between the daemon and one worker: frames on a stream socket, in both directions.
 //!
-//! Both ends are the same binary, so the layout is private and in host byte order. The daemon does not trust a
-//! worker, which parses guest images: every length that a worker sends is checked here.
+//! Both ends are the same program, but for workers that a daemon has taken over from the release before it. The layout is private
+//! and in host byte order, and has a version ([`VERSION`]). The daemon does not trust a worker, which parses guest images: every
+//! length that a worker sends is checked here.
 
 use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 
@@ -15,6 +17,13 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::limits::account::{Share, Slot, Terms};
+
+/// The version of what follows, and of what workers ask on their other sockets ([`crate::cache`], [`crate::exchange`]). It changes
+/// with every frame that a worker of the release before would not understand, or would send differently.
+pub const VERSION: u32 = 2;
+/// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
+/// state, so their workers cannot come.
+pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
 
 /// The maximum payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
@@ -120,6 +129,8 @@ pub struct Ready {
     pub driver_version: i32,
     /// The number of devices that libcuda reports.
     pub device_count: u32,
+    /// The worker's [`VERSION`].
+    pub link_version: u32,
     /// The name of device 0, NUL-padded.
     pub device_name: [u8; NAME_BYTES],
 }

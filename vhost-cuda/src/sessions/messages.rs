@@ -16,6 +16,8 @@ use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use crate::confine::threads;
+use crate::hand_over::files::{Leaving, Number};
+use crate::hand_over::freeze;
 
 /// The maximum length of a line, in bytes. The rest of a longer line is dropped.
 const MAX_LINE: usize = 1024;
@@ -127,15 +129,29 @@ impl Messages {
 
     /// Reads `pipe` until every writer has closed it, or the returned value is dropped.
     pub fn attach(&self, pipe: PipeReader, pid: u32) -> io::Result<Attached> {
+        self.attach_again(Some(pipe), pid)
+    }
+
+    /// The same for a pipe of the program before this one, which may be closed.
+    pub fn attach_again(&self, pipe: Option<PipeReader>, pid: u32) -> io::Result<Attached> {
         let label = Label::default();
         let quiet = Allowance::new(QUIET_BURST, QUIET_INTERVAL);
         let mut sources = self.0.lock();
         let id = sources.next;
         sources.next += 1;
-        let events = EpollEvent::new(EventSet::IN, id);
-        self.0.epoll.ctl(ControlOperation::Add, pipe.as_raw_fd(), events)?;
-        sources.by_id.insert(id, Source { pipe, pid, label: label.clone(), line: Vec::new(), quiet });
+        if let Some(pipe) = pipe {
+            let events = EpollEvent::new(EventSet::IN, id);
+            self.0.epoll.ctl(ControlOperation::Add, pipe.as_raw_fd(), events)?;
+            sources.by_id.insert(id, Source { pipe, pid, label: label.clone(), line: Vec::new(), quiet });
+        }
         Ok(Attached { collection: self.0.clone(), id, label })
+    }
+}
+
+impl Attached {
+    /// Returns the pipe for the next program, unless every writer has closed it. The rest of a line is lost.
+    pub fn save(&self, files: &mut Leaving) -> Option<Number> {
+        self.collection.lock().by_id.get(&self.id).map(|source| files.add(&source.pipe))
     }
 }
 
@@ -167,6 +183,7 @@ impl Collection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return warn!("the messages of workers are not read any more: {error}"),
             };
+            let _permit = freeze::permit();
             for event in &events[..ready] {
                 let mut sources = self.lock();
                 let Some(source) = sources.by_id.get_mut(&event.data()) else { continue };

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use log::debug;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, FLAG_READ, MemEntry, OP_SHARE, OP_UNPIN, PAGE_BYTES, REPLY_OK,
 };
@@ -25,6 +26,7 @@ use crate::confine::listener::{INSTALL, RECEIVE, SEND, SET_FLAGS};
 use crate::confine::threads;
 use crate::front_end::memory::{FileId, Memory, SharedRegion, id_of};
 use crate::front_end::request::Request;
+use crate::hand_over::freeze::{self, Permit};
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
@@ -35,7 +37,7 @@ const FIRST_NUMBER: u32 = 16;
 const MAX_FILES: u32 = 1024;
 
 /// The reason for which a worker may map pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Source {
     /// A call that keeps them, until the driver unpins them.
     Kept(u64),
@@ -44,7 +46,7 @@ enum Source {
 }
 
 /// Whole pages of a file of guest memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Piece {
     file: FileId,
     start: u64,
@@ -52,7 +54,7 @@ struct Piece {
 }
 
 /// The pages that one request names. Each list is sorted, and its pieces neither touch nor overlap.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Pages {
     read: Vec<Piece>,
     written: Vec<Piece>,
@@ -103,6 +105,45 @@ pub fn to_write(number: u32) -> u32 {
     number | 1
 }
 
+/// Named pages that are handed over while no request is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPages {
+    held: Vec<(Source, Pages)>,
+    /// Files in the mapper's table, by their numbers. One that was not installed yet is installed by the next program.
+    present: Vec<(u32, FileId, bool)>,
+    gone: Vec<u32>,
+    count: u32,
+}
+
+impl SavedPages {
+    /// Returns the state for the same guest memory, `regions`. Files that are not there any more are as good as removed.
+    ///
+    /// Errors: the state is wrong.
+    pub fn restore(self, regions: &[SharedRegion]) -> io::Result<NamedPages> {
+        let mut files = Files { gone: self.gone, count: self.count, ..Files::default() };
+        let is_number = |&number: &u32| {
+            (FIRST_NUMBER..FIRST_NUMBER + 2 * MAX_FILES).contains(&number) && number.is_multiple_of(2)
+        };
+        let numbers = self.present.iter().map(|(number, ..)| number).chain(&files.gone);
+        if files.count > MAX_FILES || !numbers.copied().all(|number| is_number(&number)) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        for (number, id, there) in self.present {
+            let region =
+                regions.iter().find(|region| id_of(region.file.file()).is_ok_and(|known| known == id));
+            match region.and_then(|region| Some((region.read_only.clone()?, region.file.arc().clone()))) {
+                Some((read, write)) => {
+                    drop(files.present.insert(number, Installed { id, read, write, there }))
+                }
+                None => files.gone.push(number),
+            }
+        }
+        let lists = Lists { held: self.held.into_iter().collect(), ..Lists::default() };
+        Ok(NamedPages { lists: Mutex::new(lists), files: Mutex::new(files) })
+    }
+}
+
 /// The effect of a request's answer on the pages that the request names.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
@@ -128,6 +169,17 @@ impl NamedPages {
             lists.requests.insert(id, pages);
         }
         Named { request: id, then }
+    }
+
+    /// Returns what the next program needs.
+    pub fn save(&self) -> SavedPages {
+        let (lists, files) = (self.lists.lock(), self.files.lock());
+        SavedPages {
+            held: lists.held.iter().map(|(&source, pages)| (source, pages.clone())).collect(),
+            present: files.present.iter().map(|(&number, file)| (number, file.id, file.there)).collect(),
+            gone: files.gone.clone(),
+            count: files.count,
+        }
     }
 
     /// Records that the request was answered.
@@ -280,7 +332,7 @@ pub fn guard(listener: &OwnedFd, named: &NamedPages) {
     // An older kernel takes longer for each call.
     // SAFETY: the command takes the flags as a number.
     unsafe { libc::ioctl(listener.as_raw_fd(), SET_FLAGS as _, SYNC_WAKE_UP) };
-    while let Some(call) = receive(listener) {
+    while let Some((call, _permit)) = receive(listener) {
         named.install(listener.as_fd(), call.id, nothing.as_ref());
         let allowed = named.is_allowed(&call);
         let is_refresh = call.data.args[4] as u32 == REFRESH;
@@ -300,7 +352,7 @@ pub fn guard(listener: &OwnedFd, named: &NamedPages) {
 }
 
 /// Returns the next call, or `None` if the mapper has ended.
-fn receive(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
+fn receive(listener: &OwnedFd) -> Option<(libc::seccomp_notif, Permit)> {
     loop {
         let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one structure, as said, which lives across the call.
@@ -308,11 +360,13 @@ fn receive(listener: &OwnedFd) -> Option<libc::seccomp_notif> {
         if ready > 0 && poll.revents & libc::POLLIN == 0 {
             return None;
         }
+        // Held until the call is answered.
+        let permit = freeze::permit();
         // SAFETY: all-zero is a valid value, and the one that the kernel wants to be handed.
         let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the structure is the one that the command writes, and lives across the call.
         if ready > 0 && unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE as _, &raw mut call) } == 0 {
-            return Some(call);
+            return Some((call, permit));
         }
         // A signal, or the calling thread has ended.
         let error = io::Error::last_os_error().raw_os_error();

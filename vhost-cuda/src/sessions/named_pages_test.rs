@@ -103,3 +103,31 @@ fn files_keep_their_numbers_and_no_number_is_used_again() {
     named.files.lock().count = MAX_FILES;
     assert!(named.set_files(&regions(&[&one])).is_err());
 }
+
+#[test]
+fn named_pages_go_over_for_the_same_files() {
+    let (memory, file) = fixture_memory();
+    let (id, named) = (id_of(&file).unwrap(), NamedPages::default());
+    named.end(named.begin(1, &request(OP_CALL, FLAG_KEEP, 5, &[16, 17]), &memory), REPLY_OK);
+    let backing = Arc::new(file.try_clone().unwrap());
+    let region = SharedRegion {
+        region: Region::default(),
+        file: FileOffset::new(file.try_clone().unwrap(), 0),
+        read_only: Some(backing),
+    };
+    named.set_files(std::slice::from_ref(&region)).unwrap();
+    let saved = named.save();
+    assert_eq!(serde_json::from_slice::<SavedPages>(&serde_json::to_vec(&saved).unwrap()).unwrap(), saved);
+    let restored = saved.clone().restore(&[region]).unwrap();
+    assert!(restored.covers(id, 0, 2 * PAGE_BYTES, true) && !restored.covers(id, 0, 3 * PAGE_BYTES, true));
+    assert_eq!((restored.number(&file), restored.save()), (Some(FIRST_NUMBER), saved.clone()));
+    // Another memory has none of its files.
+    let gone = saved.clone().restore(&[]).unwrap();
+    assert_eq!((gone.number(&file), gone.save().gone), (None, vec![FIRST_NUMBER]));
+    for number in [0, FIRST_NUMBER - 2, FIRST_NUMBER + 1, FIRST_NUMBER + 2 * MAX_FILES, u32::MAX] {
+        let wrong = SavedPages { present: vec![(number, id, true)], ..saved.clone() };
+        assert!(wrong.restore(&[]).is_err(), "{number}");
+        assert!(SavedPages { gone: vec![number], ..saved.clone() }.restore(&[]).is_err());
+    }
+    assert!(SavedPages { count: MAX_FILES + 1, ..saved }.restore(&[]).is_err());
+}

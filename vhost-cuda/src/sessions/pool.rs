@@ -16,7 +16,9 @@ use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::confine::Folders;
-use crate::confine::namespaces::{self, Ended, Namespaces};
+use crate::confine::namespaces::{self, Ended, Namespaces, SavedNamespaces};
+use crate::hand_over::files::Leaving;
+use crate::hand_over::{freeze, main_thread};
 use crate::limits::throttle::Throttle;
 use crate::metrics::text::DaemonReport;
 use crate::sessions::link::Ready;
@@ -73,6 +75,8 @@ struct State {
     /// Workers that were killed and have not ended yet.
     ending: HashMap<u64, Worker>,
     started: u64,
+    /// True while a process is being started that is in none of these lists.
+    starting: bool,
     waiting: usize,
     /// The time when the first session took a worker that was not replaced yet.
     taken: Option<Instant>,
@@ -86,7 +90,11 @@ struct State {
     /// No worker without a waiting session is started before this time.
     no_spare_before: Option<Instant>,
     stopping: bool,
+    /// True while there are no workers in reserve ([`WorkerPool::rest`]).
+    rests: bool,
     greeted: bool,
+    /// The present namespaces, for the next program.
+    namespaces: Option<(SavedNamespaces, Leaving)>,
 }
 
 #[derive(Debug)]
@@ -158,6 +166,17 @@ impl State {
     }
 }
 
+/// As long as it is held, the pool has no workers in reserve.
+#[derive(Debug)]
+pub struct Rest<'a>(&'a WorkerPool);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.shared.state.lock().rests = false;
+        self.0.shared.wake();
+    }
+}
+
 impl Shared {
     fn wake(&self) {
         // Fails only if 2^64 wake-ups are pending.
@@ -175,10 +194,10 @@ impl Shared {
 }
 
 impl WorkerPool {
-    /// Starts the pool with `warm` workers ready in advance.
+    /// Starts the pool with `warm` workers ready in advance, in namespaces of the program before this one if `previous` are given.
     ///
     /// Errors: the namespaces that `spec` requires cannot be created, or a thread cannot be started.
-    pub fn start(spec: WorkerSpec, warm: usize) -> anyhow::Result<Self> {
+    pub fn start(spec: WorkerSpec, warm: usize, previous: Option<Namespaces>) -> anyhow::Result<Self> {
         let folders = spec.namespaces.then(|| Folders::of(&spec.library, &spec.libraries));
         let wake = EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?;
         let shared = Arc::new(Shared {
@@ -192,7 +211,7 @@ impl WorkerPool {
         });
         shared.watch(shared.wake.as_raw_fd(), EventSet::IN, WAKE)?;
         let pool = Self { shared: shared.clone() };
-        namespaces::work_in(folders, "worker-pool", move |namespaces| run(&shared, namespaces))?;
+        namespaces::work_in(folders, previous, "worker-pool", move |namespaces| run(&shared, namespaces))?;
         Ok(pool)
     }
 
@@ -263,6 +282,48 @@ impl WorkerPool {
         self.shared.wake();
     }
 
+    /// Watches a worker of the program before this one, which has a session already.
+    ///
+    /// Errors: those of the system calls.
+    pub fn adopt(&self, worker: &Worker) -> io::Result<()> {
+        let mut state = self.shared.state.lock();
+        state.started += 1;
+        let number = state.started;
+        let end = EventSet::IN | EventSet::ONE_SHOT;
+        self.shared.watch(worker.process.as_fd().as_raw_fd(), end, number * 2)?;
+        state.given.insert(number, worker.watched());
+        Ok(())
+    }
+
+    /// Returns whether a worker is being started, or a session waits for one.
+    pub fn is_starting(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.starting || state.waiting > 0
+    }
+
+    /// Starts workers only for sessions that wait for one, until the value is dropped.
+    pub fn rest(&self) -> Rest<'_> {
+        self.shared.state.lock().rests = true;
+        self.shared.wake();
+        Rest(self)
+    }
+
+    /// Ends all workers without a session, and waits for them. New ones are started, unless the pool rests.
+    pub fn drop_idle(&self) {
+        let mut state = self.shared.state.lock();
+        let idle = std::mem::take(&mut state.idle);
+        idle.values().for_each(|idle| idle.worker.kill());
+        let ending = std::mem::take(&mut state.ending);
+        drop(state);
+        // Waits for each.
+        drop((idle, ending));
+    }
+
+    /// Returns the namespaces of workers, if there are any, and their descriptors.
+    pub fn namespaces(&self) -> Option<(SavedNamespaces, Leaving)> {
+        self.shared.state.lock().namespaces.clone()
+    }
+
     /// Wakes all waiting sessions, so that each checks whether it still needs a worker.
     pub fn look_again(&self) {
         // Locked, so that no thread is between its check and its wait.
@@ -317,7 +378,11 @@ impl Drop for WorkerPool {
 }
 
 /// The pool's thread.
-fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
+fn run(shared: &Arc<Shared>, namespaces: Option<&Namespaces>) -> Ended {
+    shared.state.lock().namespaces = namespaces.map(|namespaces| {
+        let mut files = Leaving::default();
+        (namespaces.save(&mut files), files)
+    });
     let mut events = vec![EpollEvent::default(); 64];
     // The first worker without a waiting session logs the cost of such workers.
     let mut announced = shared.warm == 0;
@@ -331,11 +396,13 @@ fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
             // They have ended, too, and the pool's next thread reaps them.
             let numbers: Vec<u64> = state.idle.keys().copied().collect();
             numbers.into_iter().for_each(|number| state.end(number));
+            state.namespaces = None;
             return Ended::NamespacesLost;
         }
-        state.end_surplus(shared.warm);
+        let warm = if state.rests { 0 } else { shared.warm };
+        state.end_surplus(warm);
         end_late_starters(&mut state, shared, now);
-        let until = match state.next(shared.warm, now) {
+        let until = match state.next(warm, now) {
             Next::Start => {
                 drop(state);
                 start_one(shared, !std::mem::replace(&mut announced, true));
@@ -360,10 +427,24 @@ fn run(shared: &Shared, namespaces: Option<&Namespaces>) -> Ended {
     }
 }
 
-fn start_one(shared: &Shared, announce: bool) {
-    let started = Worker::spawn(&shared.spec, announce.then_some(shared.warm));
+fn start_one(shared: &Arc<Shared>, announce: bool) {
+    let announce = announce.then_some(shared.warm);
+    {
+        let _permit = freeze::permit();
+        shared.state.lock().starting = true;
+    }
+    let started = if shared.spec.namespaces {
+        // Those of this thread.
+        Worker::spawn(&shared.spec, announce)
+    } else {
+        let shared = shared.clone();
+        let started = main_thread::run(move || Worker::spawn(&shared.spec, announce));
+        started.unwrap_or_else(|| Err(WorkerError::Ended("the daemon is stopping".into())))
+    };
+    let _permit = freeze::permit();
     let now = Instant::now();
     let mut state = shared.state.lock();
+    state.starting = false;
     state.started += 1;
     let number = state.started;
     let watched = started.and_then(|worker| {

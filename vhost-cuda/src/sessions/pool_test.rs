@@ -9,7 +9,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Creates a pool whose workers end at once.
 fn pool(warm: usize) -> WorkerPool {
-    WorkerPool::start(worker_spec(), warm).unwrap()
+    WorkerPool::start(worker_spec(), warm, None).unwrap()
 }
 
 fn idle(ready: bool) -> Idle {
@@ -103,4 +103,27 @@ fn a_worker_that_was_not_used_goes_to_the_next_session() {
     let pid = worker.process.pid();
     pool.put_back(worker);
     assert_eq!(pool.take(|| true).unwrap().unwrap().process.pid(), pid);
+}
+
+#[test]
+fn a_pool_that_rests_has_no_worker_in_reserve() {
+    let pool = pool(1);
+    let add = |number| {
+        let mut state = pool.shared.state.lock();
+        state.no_spare_before = Some(Instant::now() + LONG);
+        state.idle.clear();
+        state.idle.insert(number, idle(true));
+    };
+    let is_there = |number| pool.shared.state.lock().idle.contains_key(&number);
+    add(98);
+    let rest = pool.rest();
+    let deadline = Instant::now() + LONG;
+    while is_there(98) {
+        assert!(Instant::now() < deadline, "it has not ended");
+        std::thread::sleep(PAUSE / 1000);
+    }
+    drop(rest);
+    add(99);
+    pool.shared.wake();
+    assert!(is_there(99));
 }

@@ -50,6 +50,11 @@ impl WorkerLock {
         Self::wait_for(path, PATIENCE)
     }
 
+    /// Opens the file of workers with which the daemon goes on. Does not wait for them.
+    pub fn again(path: &Path) -> anyhow::Result<Self> {
+        Self::of(path).with_context(|| format!("Cannot open the folder of {}", path.display()))
+    }
+
     fn wait_for(path: &Path, patience: Duration) -> anyhow::Result<Self> {
         let lock = Self::of(path).with_context(|| format!("Cannot open the folder of {}", path.display()))?;
         let file = lock.open().with_context(|| format!("Cannot open {}", path.display()))?;

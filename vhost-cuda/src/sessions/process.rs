@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One worker process: its start, kill and reaping.
 
+mod saved;
+
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::iter;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
 };
 use zerocopy::FromBytes;
 
@@ -33,10 +36,14 @@ use crate::sessions::messages::{Attached, Messages};
 use crate::sessions::predecessor::WorkerLock;
 use crate::shares::client::{Client, Enrolment};
 
+pub use saved::SavedWorker;
+
 /// The time limit for the rest of a greeting after its first byte.
 const GREETING_TIMEOUT: Duration = Duration::from_millis(200);
 /// The maximum number of bytes of a worker's failure report that are logged.
 const MAX_REASON: usize = 1024;
+/// The bit of a wait status for a core file.
+const CORE_DUMPED: i32 = 0x80;
 /// The time for a killed process to end before its owner continues without it.
 const DROP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -102,12 +109,16 @@ pub struct Worker {
     pub process: Process,
     /// Its counters.
     pub statistics: Statistics,
+    /// The file of its counters.
+    pub counters: File,
     /// Its registration for the machine's share of GPU time.
     pub enrolment: Option<Enrolment>,
     /// The socket on which its mapper sends the listener, until its greeting, if it may map only named pages.
     pub pages: Mutex<Option<UnixStream>>,
-    /// The listener on which its mappings of guest memory wait for a check, from its greeting until a session takes it.
-    pub listener: Mutex<Option<OwnedFd>>,
+    /// The listener on which its mappings of guest memory wait for a check, from its greeting on.
+    pub listener: Mutex<Option<Arc<OwnedFd>>>,
+    /// The version of the link that it speaks.
+    pub version: u32,
     /// Its messages. Dropped after the process, so that the last of them are read when it has ended.
     pub messages: Attached,
 }
@@ -139,7 +150,8 @@ impl Sockets {
 pub struct Process {
     pid: u32,
     pidfd: OwnedFd,
-    child: Mutex<Option<Child>>,
+    /// True once it was waited for: its id may belong to another process then.
+    reaped: Mutex<bool>,
     /// The mapper's id and descriptor, from the greeting on. It shares the worker's memory, which is unmapped when both
     /// have ended.
     mapper: OnceLock<(u32, OwnedFd)>,
@@ -156,8 +168,8 @@ pub enum Reaped {
 }
 
 impl Worker {
-    /// Starts a worker. It ends when the calling *thread* ends (`PR_SET_PDEATHSIG`), so call this from a
-    /// thread that lives as long as the daemon.
+    /// Starts a worker. In namespaces it ends with them. Without, it ends when the calling *thread* ends (`PR_SET_PDEATHSIG`), so
+    /// call this from a thread that lives as long as the process.
     ///
     /// With `announce`, it logs the GPU memory that its context takes, and this number of such contexts.
     pub fn spawn(spec: &WorkerSpec, announce: Option<usize>) -> Result<Self, WorkerError> {
@@ -180,7 +192,6 @@ impl Worker {
         let mut inherited: Vec<RawFd> =
             files.into_iter().chain(lock.as_ref().map(AsRawFd::as_raw_fd)).chain(pages_fd).collect();
         inherited.extend(share_fds.iter().flatten());
-        let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vhost-user-cuda-worker");
         environment::keep_from(&mut command);
@@ -235,6 +246,7 @@ impl Worker {
         confine::environment(&mut command);
         let (messages, stderr) = Messages::pipe().map_err(WorkerError::Spawn)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
+        let parent = (!spec.namespaces).then(std::process::id);
         // SAFETY: the closure makes only async-signal-safe calls (prctl, getppid, close_range, fcntl).
         unsafe { command.pre_exec(move || prepare_child(&inherited, parent)) };
         let child = command.spawn().map_err(WorkerError::Spawn)?;
@@ -243,7 +255,8 @@ impl Worker {
         let (images, exchange) = (Arc::new(images), Arc::new(exchange));
         let sockets = Arc::new(Sockets { link, images, exchange });
         let pages = Mutex::new(pages);
-        Ok(Self { sockets, process, pages, listener: Mutex::default(), statistics, enrolment, messages })
+        let (listener, version) = (Mutex::default(), link::VERSION);
+        Ok(Self { sockets, process, pages, listener, statistics, counters, enrolment, messages, version })
     }
 
     /// Reads the worker's greeting. Must be called when its link has become readable.
@@ -258,10 +271,13 @@ impl Worker {
                 if let Some(pages) = self.pages.lock().take() {
                     let (listener, mapper) = receive_listener(&pages).map_err(ended)?;
                     self.process.add_mapper(mapper).map_err(ended)?;
-                    *self.listener.lock() = Some(listener);
+                    *self.listener.lock() = Some(Arc::new(listener));
                 }
                 Ready::read_from_bytes(&payload)
-                    .map_err(|_| WorkerError::Ended("it sent a malformed greeting".into()))
+                    .ok()
+                    // It is the same program.
+                    .filter(|ready| ready.link_version == link::VERSION)
+                    .ok_or_else(|| WorkerError::Ended("it sent a malformed greeting".into()))
             }
             Some((_, text)) => Err(WorkerError::Failed(one_line(&text))),
             None => Err(WorkerError::Ended(match self.process.reap(GREETING_TIMEOUT) {
@@ -290,7 +306,8 @@ impl Process {
         let pid = child.id();
         // The child is not reaped yet, so the id is its own.
         match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Self { pid, pidfd, child: Mutex::new(Some(child)), mapper: OnceLock::new() }),
+            // The child is waited for by its descriptor.
+            Ok(pidfd) => Ok(Self { pid, pidfd, reaped: Mutex::default(), mapper: OnceLock::new() }),
             Err(error) => {
                 let _ = child.kill().and_then(|()| child.wait());
                 Err(error.into())
@@ -333,8 +350,8 @@ impl Process {
 
     /// Sends SIGKILL to the process and all processes that it has started. Does not wait.
     pub fn kill(&self) {
-        let child = self.child.lock();
-        if child.is_some() {
+        let reaped = self.reaped.lock();
+        if !*reaped {
             self.kill_group();
         }
     }
@@ -349,13 +366,11 @@ impl Process {
             // Its parent is the worker, and then the first process: in a container that may be this daemon.
             let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
-        let mut slot = self.child.lock();
-        let status = slot.as_mut().and_then(|child| child.try_wait().ok().flatten());
-        if status.is_some() {
-            // Its id may belong to another process from now on.
-            *slot = None;
-        }
-        Reaped::Ended(status)
+        let mut reaped = self.reaped.lock();
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok().flatten();
+        *reaped |= status.is_some();
+        Reaped::Ended(status.map(|status| exit_status(&status)))
     }
 
     fn kill_group(&self) {
@@ -381,6 +396,15 @@ impl Drop for Process {
                 self.pid
             );
         }
+    }
+}
+
+/// Returns the status as the standard library has it.
+fn exit_status(status: &WaitIdStatus) -> ExitStatus {
+    let core = if status.dumped() { CORE_DUMPED } else { 0 };
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => ExitStatus::from_raw(code << 8),
+        (None, signal) => ExitStatus::from_raw(signal.unwrap_or_default() | core),
     }
 }
 
@@ -422,17 +446,18 @@ fn one_line(text: &[u8]) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// Runs in the child between fork and exec.
-fn prepare_child(inherited: &[RawFd], parent: u32) -> io::Result<()> {
+/// Runs in the child between fork and exec. The child ends with `parent`, if that is given.
+fn prepare_child(inherited: &[RawFd], parent: Option<u32>) -> io::Result<()> {
     // SAFETY: plain system calls on the child's own state; `inherited` are open, inherited across fork.
     unsafe {
-        if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // The daemon may have ended before the line above. A parent outside of the PID namespace has no id there;
-        // that namespace ends with the daemon.
-        if ![parent, 0].contains(&(libc::getppid() as u32)) {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        if let Some(parent) = parent {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The daemon may have ended before the line above.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
         }
         // Descriptors from front-ends lack the close-on-exec flag, and no worker may get another guest's memory.
         let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;

@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::limits::budget::Charge;
@@ -23,7 +24,7 @@ use crate::sessions::link::{
 const WAKES: u32 = 2;
 
 /// Where a session's device memory is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// On the card.
     #[default]
@@ -98,7 +99,8 @@ fn reason(outcome: u32, cuda: u32) -> String {
 }
 
 /// Figures of a session's moves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Moves {
     /// Where the memory is.
     pub phase: Phase,
@@ -163,6 +165,28 @@ pub struct Residence {
     wakes: OnceLock<Sender<u64>>,
 }
 
+/// The state of a session that is handed over while nothing moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedResidence {
+    moves: Moves,
+    wakes: u32,
+    charged_bytes: usize,
+    kept_for: Option<Duration>,
+}
+
+impl SavedResidence {
+    /// The host memory that its contents are charged for, in bytes.
+    pub fn charged_bytes(&self) -> usize {
+        self.charged_bytes
+    }
+
+    /// Returns true if no move is under way.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.moves.phase, Phase::Running | Phase::Suspended)
+    }
+}
+
 /// A move of a session's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
@@ -204,6 +228,26 @@ impl Residence {
     /// Reports wake-ups to `wakes` from now on.
     pub fn wake_to(&self, wakes: Sender<u64>) {
         let _ = self.wakes.set(wakes);
+    }
+
+    /// Returns what the next program needs.
+    pub fn save(&self) -> SavedResidence {
+        let state = self.state.lock();
+        SavedResidence {
+            moves: state.moves,
+            wakes: state.wakes,
+            charged_bytes: state.charge.as_ref().map_or(0, Charge::amount),
+            kept_for: state.kept_since.map(|since| since.elapsed()),
+        }
+    }
+
+    /// Goes on with the state of the program before this one. `charge` is for the contents.
+    pub fn restore(saved: &SavedResidence, charge: Option<Charge>) -> Self {
+        let SavedResidence { moves, wakes, kept_for, .. } = *saved;
+        let now = Instant::now();
+        let kept_since = kept_for.map(|age| now.checked_sub(age).unwrap_or(now));
+        let state = State { moves, wakes, charge, kept_since, ..State::default() };
+        Self { state: Mutex::new(state), ..Self::default() }
     }
 
     /// Returns the present figures.
@@ -412,5 +456,31 @@ impl Residence {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::budget::Budget;
+
+    #[test]
+    fn a_suspended_session_goes_over_with_its_charge() {
+        let (residence, budget) = (Residence::default(), Budget::new(1000));
+        residence.begin(Move::Out { hold: true }, 1).unwrap();
+        assert!(!residence.save().is_settled(), "a move is under way");
+        let moved = Moved { moved_bytes: 500, stored_bytes: 400, ..Moved::default() };
+        assert!(residence.answered(1, Ok(moved)));
+        residence.finish(Instant::now(), budget.charge(700)).unwrap();
+        let saved = residence.save();
+        assert!(saved.is_settled() && saved.charged_bytes() == 400);
+        let json = serde_json::to_vec(&saved).unwrap();
+        assert_eq!(serde_json::from_slice::<SavedResidence>(&json).unwrap(), saved);
+        let next = Budget::new(1000);
+        let restored = Residence::restore(&saved, next.charge(saved.charged_bytes()));
+        assert_eq!((restored.moves(), restored.kept_bytes()), (residence.moves(), 400));
+        assert_eq!(restored.begin(Move::Back, 2), Err(MoveError::Held));
+        restored.end();
+        assert_eq!(next.used(), 0);
     }
 }

@@ -13,6 +13,9 @@ pub mod asked;
 mod moves;
 pub mod profile;
 mod recipe;
+mod saved;
+
+pub use saved::SavedSession;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -25,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use log::{Level, debug, error, log};
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, MemEntry, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK,
     REPLY_SESSION_LOST,
@@ -35,6 +39,7 @@ use crate::confine::threads;
 use crate::front_end::memory::{MemoryTable, SharedRegion, mark_written};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
+use crate::hand_over::freeze;
 use crate::limits::request_budget::RequestCharge;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{ProcessUse, SessionReport};
@@ -85,6 +90,23 @@ pub struct Session {
     residence: Residence,
     profile: profile::Profiled,
     recipe: Asked,
+    place: Place,
+    /// True if its worker has got guest memory from the program before this one.
+    is_restored: bool,
+    /// True once the end of its worker was noticed.
+    is_leaving: AtomicBool,
+}
+
+/// What a session holds of its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The user of the guest to whom it is charged.
+    pub charged_uid: u32,
+    /// The number of its counter in the machine's account.
+    pub account: Option<u32>,
+    /// True if its worker is in the control group of that user.
+    pub in_group: bool,
 }
 
 impl std::fmt::Debug for Session {
@@ -158,6 +180,7 @@ impl Session {
         id: u64,
         label: u64,
         open: &Open,
+        place: Place,
         worker: Worker,
         endings: Arc<Endings>,
         tables: Tables,
@@ -185,6 +208,9 @@ impl Session {
             residence: Residence::default(),
             profile: profile::Profiled::default(),
             recipe: Asked::default(),
+            place,
+            is_restored: false,
+            is_leaving: AtomicBool::new(false),
         })
     }
 
@@ -198,7 +224,9 @@ impl Session {
     pub fn run(self: &Arc<Self>, opened: impl FnOnce(), at_end: impl FnOnce(End)) {
         let (outbox, inbox) = channel();
         self.outbox.lock().writer = Some(outbox);
-        self.update_memory();
+        if !self.is_restored {
+            self.update_memory();
+        }
         self.guard();
         // The guard confines itself. The threads that follow read what the worker sends.
         threads::read_foreign_bytes();
@@ -224,6 +252,7 @@ impl Session {
         if let Ok(writing) = writing {
             let _ = writing.join();
         }
+        let _permit = freeze::permit();
         for (_, call) in owed {
             call.answer(REPLY_SESSION_LOST, &[]);
         }
@@ -238,7 +267,7 @@ impl Session {
 
     /// Makes the worker's mappings be checked until its mapper has ended. Without it the worker cannot continue.
     fn guard(self: &Arc<Self>) {
-        let listener = self.worker.listener.lock().take();
+        let listener = self.worker.listener.lock().clone();
         let (Some(listener), Some(named)) = (listener, self.named.clone()) else { return };
         let session = self.clone();
         let guarding = thread::Builder::new().name(format!("session-{}-p", self.label));
@@ -492,39 +521,52 @@ impl Session {
     /// Answers requests as the worker replies, until it ends.
     fn read_replies(&self) {
         loop {
-            let (header, payload) = match link::receive_reply(&self.worker.sockets.link) {
-                Ok(Some(frame)) => frame,
-                Ok(None) => return,
-                Err(error) => return debug!("session {}: {error}", self.label),
-            };
-            if header.kind == FROM_WAKE && payload.is_empty() && self.residence.woken(self.label) {
-                continue;
+            let _permit = freeze::readable(&self.worker.sockets.link);
+            if !self.read_reply() {
+                self.is_leaving.store(true, Ordering::Release);
+                return;
             }
-            // A request that the worker has not seen may wait in the writer for any time. A reply to it is an error.
-            let is_reply = header.kind == FROM_REPLY && header.id <= self.begun.load(Ordering::Acquire);
-            if is_reply && self.moved(&header, &payload) {
-                continue;
-            }
-            let asked = if is_reply {
-                let of_profile = self.profile.asked.answered(&header, payload);
-                of_profile.or_else(|payload| self.recipe.answered(&header, payload))
-            } else {
-                Err(payload)
-            };
-            let Err(payload) = asked else { continue };
-            let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
-            let Some(call) = call else {
-                return debug!("session {}: its worker sent a frame that nobody asked for", self.label);
-            };
-            self.state.lock().bytes_out += payload.len() as u64;
-            let fits = payload.len() <= call.chain.payload_room() as usize;
-            let (status, payload) =
-                if fits { (header.status, &payload[..]) } else { (REPLY_INVALID, &[][..]) };
-            if let (Some(named), Some(pages)) = (&self.named, call.named) {
-                named.end(pages, status);
-            }
-            call.answer(status, payload);
         }
+    }
+
+    /// Takes the next frame. Returns false if the session has ended.
+    fn read_reply(&self) -> bool {
+        let (header, payload) = match link::receive_reply(freeze::Message::of(&self.worker.sockets.link)) {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return false,
+            Err(error) => {
+                debug!("session {}: {error}", self.label);
+                return false;
+            }
+        };
+        if header.kind == FROM_WAKE && payload.is_empty() && self.residence.woken(self.label) {
+            return true;
+        }
+        // A request that the worker has not seen may wait in the writer for any time. A reply to it is an error.
+        let is_reply = header.kind == FROM_REPLY && header.id <= self.begun.load(Ordering::Acquire);
+        if is_reply && self.moved(&header, &payload) {
+            return true;
+        }
+        let asked = if is_reply {
+            let of_profile = self.profile.asked.answered(&header, payload);
+            of_profile.or_else(|payload| self.recipe.answered(&header, payload))
+        } else {
+            Err(payload)
+        };
+        let Err(payload) = asked else { return true };
+        let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
+        let Some(call) = call else {
+            debug!("session {}: its worker sent a frame that nobody asked for", self.label);
+            return false;
+        };
+        self.state.lock().bytes_out += payload.len() as u64;
+        let fits = payload.len() <= call.chain.payload_room() as usize;
+        let (status, payload) = if fits { (header.status, &payload[..]) } else { (REPLY_INVALID, &[][..]) };
+        if let (Some(named), Some(pages)) = (&self.named, call.named) {
+            named.end(pages, status);
+        }
+        call.answer(status, payload);
+        true
     }
 
     fn log_end(&self, end: End, status: Option<ExitStatus>) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -25,7 +26,8 @@ impl Fixture {
     fn new() -> Self {
         let (worker, theirs) = sleeping_worker();
         let open = Open { pid: 42, uid: 0, charged_uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" };
-        let session = Session::new(7, 1, &open, worker, Arc::default(), Box::new(Arc::default));
+        let session =
+            Session::new(7, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
         let (end, ended) = mpsc::channel();
         let (open, opened) = mpsc::channel();
         let runner = session.clone();
@@ -239,6 +241,16 @@ fn a_worker_that_answers_what_nobody_asked_loses_its_session() {
 }
 
 #[test]
+fn a_worker_that_stalls_in_a_reply_loses_its_session() {
+    let mut fixture = Fixture::new();
+    fixture.submit(b"x");
+    (&fixture.worker).write_all(&FROM_REPLY.to_ne_bytes()).unwrap();
+    assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(60)), Ok(End::Lost));
+    fixture.running.join().unwrap();
+    assert_eq!(fixture.guest.reply(0).0, REPLY_SESSION_LOST);
+}
+
+#[test]
 fn a_reply_that_is_too_long_is_not_passed_on() {
     let mut fixture = Fixture::new();
     fixture.submit(b"x");
@@ -257,6 +269,7 @@ fn names_from_the_guest_are_made_printable() {
         7,
         1,
         &Open { pid: 42, uid: 0, charged_uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" },
+        Place::default(),
         worker,
         Arc::default(),
         Box::new(Arc::default),
@@ -270,7 +283,15 @@ fn memory_that_changes_while_a_session_begins_is_sent() {
     let table: Arc<Mutex<Arc<MemoryTable>>> = Arc::default();
     let now = table.clone();
     let open = Open { pid: 42, uid: 0, charged_uid: 0, name: [0; 16] };
-    let session = Session::new(7, 1, &open, worker, Arc::default(), Box::new(move || now.lock().clone()));
+    let session = Session::new(
+        7,
+        1,
+        &open,
+        Place::default(),
+        worker,
+        Arc::default(),
+        Box::new(move || now.lock().clone()),
+    );
     // Before the session has a writer.
     let file = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
     let region = SharedRegion {

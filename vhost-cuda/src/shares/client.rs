@@ -14,11 +14,13 @@ use std::{fmt, thread};
 
 use log::{debug, info, warn};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+use rustix::event::{EventfdFlags, eventfd};
+use serde::{Deserialize, Serialize};
 
 use super::message::{self, ENDED, GPU, HELLO, IDLE, MAKE_ROOM, Message, ROOM, USAGE, VERSION, WORKER};
 use super::page::{MAX_GPUS, Page, Slot};
 use super::room::{self, Room};
+use crate::hand_over::files::{Inherited, Leaving, Number};
 
 /// The time between two attempts to connect to the arbiter.
 const RETRY: Duration = Duration::from_secs(1);
@@ -95,7 +97,7 @@ struct Total {
 struct Worker {
     page: Page,
     file: File,
-    bell: EventFd,
+    bell: File,
     /// The UUIDs of its GPUs, once it is ready. The page is not read again, because a guest may take the worker over.
     gpus: Vec<[u8; 16]>,
 }
@@ -106,6 +108,15 @@ pub struct Enrolment {
     client: Weak<Client>,
     number: u64,
     fds: [RawFd; 2],
+}
+
+/// A registration that is handed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedEnrolment {
+    page: Number,
+    bell: Number,
+    gpus: Vec<[u8; 16]>,
 }
 
 impl Client {
@@ -261,14 +272,36 @@ impl Client {
     /// Creates a page and a bell for a worker that is about to start.
     pub fn enrol(self: &Arc<Self>) -> io::Result<Enrolment> {
         let (page, file) = Page::create()?;
-        let worker = Worker { page, file, bell: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?, gpus: Vec::new() };
+        let bell = File::from(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        Ok(self.insert(Worker { page, file, bell, gpus: Vec::new() }))
+    }
+
+    /// Registers a worker of the program before this one.
+    ///
+    /// Errors: the state is wrong.
+    pub fn enrol_again(
+        self: &Arc<Self>,
+        saved: SavedEnrolment,
+        files: &mut Inherited,
+    ) -> io::Result<Enrolment> {
+        let (file, bell) = (File::from(files.take(saved.page)?), files.take(saved.bell)?.into());
+        if saved.gpus.len() > MAX_GPUS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let page = Page::map(&file)?;
+        // The arbiter has seen the end of the connection before, and competes anew.
+        page.open_all();
+        Ok(self.insert(Worker { page, file, bell, gpus: saved.gpus }))
+    }
+
+    fn insert(self: &Arc<Self>, worker: Worker) -> Enrolment {
         let fds = [worker.file.as_raw_fd(), worker.bell.as_raw_fd()];
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
         state.tell(|arbiter| worker.announce(number, arbiter));
         state.workers.insert(number, worker);
-        Ok(Enrolment { client: Arc::downgrade(self), number, fds })
+        Enrolment { client: Arc::downgrade(self), number, fds }
     }
 
     /// Returns metrics for the operator.
@@ -325,6 +358,15 @@ impl Enrolment {
     /// Returns the page and the bell, for the worker to inherit.
     pub fn fds(&self) -> [RawFd; 2] {
         self.fds
+    }
+
+    /// Returns what the next program needs.
+    pub fn save(&self, files: &mut Leaving) -> Option<SavedEnrolment> {
+        let client = self.client.upgrade()?;
+        let state = client.lock();
+        let worker = state.workers.get(&self.number)?;
+        let (page, bell) = (files.add(&worker.file), files.add(&worker.bell));
+        Some(SavedEnrolment { page, bell, gpus: worker.gpus.clone() })
     }
 
     /// Names the worker's GPUs to the arbiter. Called once, when the worker is ready and before it serves a guest.

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use log::{Level, log};
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 
 use super::host_memory::HostMemory;
 use super::policy::{Candidate, Rules, victims};
 use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
+use crate::owner::{Machine, Owner};
 use crate::sessions::endings::Endings;
 use crate::sessions::link::{Moved, NO_HOST_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
@@ -64,6 +66,8 @@ pub enum Selection {
     Session(u64),
     /// All sessions of this connection.
     Connection(u64),
+    /// The sessions of the process with this id, as far as its user may watch it.
+    Process(Owner, u32),
     /// All sessions.
     All,
 }
@@ -72,6 +76,7 @@ pub enum Selection {
 #[derive(Debug)]
 struct Entry {
     connection: u64,
+    machine: Machine,
     session: Arc<Session>,
     /// Its calls at the last look, and the time since which there were no more.
     calls: u64,
@@ -80,6 +85,17 @@ struct Entry {
     tried: Option<Instant>,
     /// True while a thread brings it back.
     is_waking: bool,
+}
+
+/// How long ago things have happened to a session, for the next program. By default nothing has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ages {
+    /// Its calls so far, and the time since the last one of them.
+    calls: u64,
+    idle: Duration,
+    /// The time since it was brought back, or since an attempt to suspend it has failed.
+    tried: Option<Duration>,
 }
 
 /// A session, for those who ask for its state.
@@ -156,18 +172,36 @@ impl Suspender {
         Ok(suspender)
     }
 
-    /// Adds a session of `connection`, whose worker can be asked from now on.
-    pub fn join(&self, connection: u64, session: &Arc<Session>) {
+    /// Adds a session of `connection` and `machine`, whose worker can be asked from now on.
+    pub fn join(&self, connection: u64, machine: Machine, session: &Arc<Session>, ages: Ages) {
         session.residence().wake_to(self.wakes.clone());
+        let now = Instant::now();
+        let ago = |age| now.checked_sub(age).unwrap_or(now);
         let entry = Entry {
             connection,
+            machine,
             session: session.clone(),
-            calls: 0,
-            idle_since: Instant::now(),
-            tried: None,
+            calls: ages.calls,
+            idle_since: ago(ages.idle),
+            tried: ages.tried.map(ago),
             is_waking: false,
         };
         self.sessions.lock().insert(session.label(), entry);
+    }
+
+    /// Returns what [`Self::join`] gets in the next program. `None` for a session that is not there.
+    pub fn ages(&self, label: u64) -> Option<Ages> {
+        self.look();
+        let sessions = self.sessions.lock();
+        let entry = sessions.get(&label)?;
+        let tried = entry.tried.map(|then| then.elapsed());
+        Some(Ages { calls: entry.calls, idle: entry.idle_since.elapsed(), tried })
+    }
+
+    /// Takes the host memory of contents that a session of the program before this one has. Others may have taken some since, so it
+    /// may be less.
+    pub fn charge_again(&self, bytes: usize) -> Option<Charge> {
+        (bytes > 0).then(|| self.host.charge(bytes as u64))
     }
 
     /// Removes a session that has ended.
@@ -183,6 +217,10 @@ impl Suspender {
             Selection::Session(other) => label == other,
             Selection::Connection(connection) => entry.connection == connection,
             Selection::All => true,
+            Selection::Process(owner, process) => {
+                let (_, pid, uid) = entry.session.program();
+                pid == process && owner.may_watch(Owner { machine: entry.machine, uid })
+            }
         };
         let sessions = self.sessions.lock();
         let selected = sessions.iter().filter(|(label, entry)| is_selected(**label, entry));

@@ -14,7 +14,7 @@ use crate::sessions::link::{
     NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
     receive_frame, send_reply,
 };
-use crate::sessions::session::End;
+use crate::sessions::session::{End, Place};
 
 const MIB: u64 = 1 << 20;
 const SECOND: Duration = Duration::from_secs(1);
@@ -53,7 +53,15 @@ impl Fixture {
         let (worker, theirs) = sleeping_worker_with(8 * MIB);
         let open = Open { pid: label as u32, uid: 0, charged_uid: 0, name: *b"program\0\0\0\0\0\0\0\0\0" };
         let endings = suspender.endings.clone();
-        let session = Session::new(label, label, &open, worker, endings.clone(), Box::new(Arc::default));
+        let session = Session::new(
+            label,
+            label,
+            &open,
+            Place::default(),
+            worker,
+            endings.clone(),
+            Box::new(Arc::default),
+        );
         let (link, script) = (Arc::new(theirs), Arc::<Script>::default());
         let (ends, played) = (link.clone(), script.clone());
         thread::spawn(move || played.play(&ends));
@@ -62,7 +70,7 @@ impl Fixture {
         let running = thread::spawn(move || {
             let mut how = End::Lost;
             let begin = || {
-                left.join(connection, &runner);
+                left.join(connection, Machine::Virtual(connection), &runner, Ages::default());
                 open.send(()).unwrap();
             };
             runner.run(begin, |end| how = end);
@@ -429,6 +437,21 @@ fn idle_sessions_go_even_if_nobody_needs_their_memory() {
     one.is_asked(TO_RESUME);
     busy.is_asked(TO_SUSPEND);
     assert_ne!(busy.state(), "suspended");
+}
+
+#[test]
+fn ages_go_over_to_the_next_program() {
+    let (before, next) = (crowded(), crowded());
+    let fixture = Fixture::new(&before, 1, 1);
+    fixture.age(&before);
+    assert_eq!(before.ages(2), None, "there is no such session");
+    let ages = before.ages(1).unwrap();
+    let idle = || next.members(Selection::All)[0].idle;
+    next.join(1, Machine::Virtual(1), &fixture.session, ages);
+    assert!(idle() >= 600 * SECOND, "{:?}", idle());
+    // A call that has ended while the program was being replaced.
+    next.join(1, Machine::Virtual(1), &fixture.session, Ages { calls: ages.calls + 1, ..ages });
+    assert!(idle() < 600 * SECOND, "{:?}", idle());
 }
 
 #[test]

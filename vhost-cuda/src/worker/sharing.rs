@@ -119,6 +119,14 @@ impl Sharing {
         self.with(|socket| exchange::settle(socket, shortage)).unwrap_or(false)
     }
 
+    /// Returns the socket from which the recording of a process is read, or of this session (0).
+    ///
+    /// Errors: `CUDA_ERROR_NOT_FOUND` if the daemon finds no such process of this user, `CUDA_ERROR_NOT_SUPPORTED` without a daemon
+    /// that answers.
+    pub fn record(&self, pid: u32) -> CuResult<File> {
+        self.with(|socket| exchange::record(socket, pid))?.ok_or(CudaError::NOT_FOUND)
+    }
+
     /// Talks to the daemon. After an error it is not used again, because the next answer might be an old one.
     fn with<T>(&self, talk: impl FnOnce(&UnixStream) -> io::Result<T>) -> CuResult<T> {
         let mut socket = self.socket.lock();

@@ -130,7 +130,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
         session.trace.open(driver_version);
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
-    Ok((session, Ready { driver_version, device_count, device_name }))
+    Ok((session, Ready { driver_version, device_count, link_version: link::VERSION, device_name }))
 }
 
 fn name_of_device_0(session: &SessionState) -> anyhow::Result<[u8; NAME_BYTES]> {

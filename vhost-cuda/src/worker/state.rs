@@ -90,7 +90,8 @@ pub struct SessionState {
     pub graphs: Graphs,
     /// The further callbacks of executable graphs.
     pub exec_callbacks: ExecCallbacks,
-    /// True if the guest library has another call table: every call is refused.
+    /// True while the guest library has not sent a version of the call table that is known here: every call but
+    /// `session_hello` is refused.
     pub refused: AtomicBool,
     /// The order of records across lanes.
     pub order: Order,

@@ -75,17 +75,24 @@ impl Vendor {
         if self.may_print.load(Ordering::Acquire) { Runs::Other } else { Runs::LoadedCode }
     }
 
-    /// Loads a library if it is not loaded yet.
+    /// Loads a library if it is not loaded yet. `digests` has the digests of the guest's rows, 64 bits each, by the numbers of
+    /// the functions. Returns a bit for each, beginning with the lowest of the first byte: 1 if the row here has the same digest.
     ///
-    /// Errors: `CUDA_ERROR_NOT_FOUND` for one that the host does not have, `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` for
-    /// rows that differ from the guest's.
-    pub fn open(&self, number: u32, major: u32, digest: u64) -> CuResult<()> {
+    /// Errors: `CUDA_ERROR_NOT_FOUND` for a library that the host does not have, `CUDA_ERROR_INVALID_VALUE` for a digest that
+    /// is not complete.
+    pub fn load(&self, number: u32, major: u32, digests: &[u8]) -> CuResult<Vec<u8>> {
         let rows = library_of(number as usize).ok_or(CudaError::NOT_FOUND)?;
-        if rows.digest != digest {
-            return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
-        }
+        let (digests, []) = digests.as_chunks::<8>() else { return Err(CudaError::INVALID_VALUE) };
         let loaded = self.loaded[number as usize].get_or_init(|| Loaded::find(rows, &self.folders, major));
-        loaded.as_ref().map(drop).ok_or(CudaError::NOT_FOUND)
+        loaded.as_ref().ok_or(CudaError::NOT_FOUND)?;
+        let mut same = vec![0; digests.len().div_ceil(8)];
+        for (number, digest) in digests.iter().enumerate() {
+            let own = rows.numbered(number as u32).map(|position| rows.functions[position].digest);
+            if own == Some(u64::from_le_bytes(*digest)) {
+                same[number / 8] |= 1 << (number % 8);
+            }
+        }
+        Ok(same)
     }
 
     /// Loads all libraries in the operator's folders, while files can still be opened.

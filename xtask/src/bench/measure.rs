@@ -14,6 +14,7 @@ use clap::Args;
 
 use super::cpu::Tree;
 use super::record::{Behind, Recorder};
+use super::replace::{Bench as BenchOfReplacements, PROGRAM as PROGRAM_OF_REPLACEMENTS};
 use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
 use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES, Place as PlaceOfShares};
@@ -76,6 +77,20 @@ pub struct BenchArguments {
         conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares"]
     )]
     suspend: Vec<u64>,
+    /// With --shares: the machines compete for so many GPUs at once
+    #[arg(long, value_name = "NUMBER", requires = "shares", default_value_t = 1)]
+    gpus: usize,
+    /// Instead: how long programs pause while the daemon's program is replaced this often
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "100",
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+        conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares", "suspend", "rounds"]
+    )]
+    replace: Option<u32>,
     /// With --shares: only rows whose names contain this text; may be repeated
     #[arg(long, value_name = "TEXT", requires = "shares")]
     rows: Vec<String>,
@@ -95,7 +110,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Fail if a ratio to native breaks a limit of docs/specification.md
-    #[arg(long, conflicts_with_all = ["quick", "shares", "suspend"])]
+    #[arg(long, conflicts_with_all = ["quick", "shares", "suspend", "replace"])]
     check: bool,
 }
 
@@ -106,6 +121,9 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     }
     if !arguments.suspend.is_empty() {
         return suspend(paths, arguments);
+    }
+    if let Some(replacements) = arguments.replace {
+        return replace(paths, arguments, replacements);
     }
     let places = places(&arguments.only);
     prepare(paths, &places, arguments.kernel)?;
@@ -145,8 +163,8 @@ fn shares(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SHARES))?;
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
     let (places, rows) = (&arguments.shares, &arguments.rows);
-    Bench { paths, device, program, logs, places, rows, quick: arguments.quick, rounds: arguments.rounds }
-        .run()
+    let BenchArguments { quick, rounds, gpus, .. } = *arguments;
+    Bench { paths, device, program, logs, places, rows, quick, rounds, gpus }.run()
 }
 
 fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
@@ -155,6 +173,13 @@ fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
     let (sizes, rounds) = (&arguments.suspend, arguments.rounds);
     BenchOfSuspend { paths, device, program, logs, sizes, rounds }.run()
+}
+
+fn replace(paths: &Paths, arguments: &BenchArguments, replacements: u32) -> Result<()> {
+    prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM_OF_REPLACEMENTS))?;
+    let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
+    BenchOfReplacements { paths, device, program, logs, replacements }.run()
 }
 
 /// The metrics to measure.

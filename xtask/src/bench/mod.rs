@@ -6,9 +6,11 @@
 
 mod competition;
 mod cpu;
+mod lines;
 mod measure;
 mod promises;
 mod record;
+mod replace;
 mod report;
 mod rounds;
 mod shares;
@@ -16,5 +18,6 @@ mod suspend;
 mod table;
 
 pub use measure::{BenchArguments, run};
+pub use replace::PROGRAM as REPLACE_PROGRAM;
 pub use shares::PROGRAM as SHARES_PROGRAM;
 pub use suspend::PROGRAM as SUSPEND_PROGRAM;

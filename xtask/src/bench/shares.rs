@@ -62,6 +62,7 @@ fn cases() -> Vec<Case> {
     vec![
         case("1:1, 1 ms", &[machine(1, 1000); 2]),
         case("3:1, 1 ms", &[machine(3, 1000), machine(1, 1000)]),
+        case("1:2, 1 ms", &[machine(1, 1000), machine(2, 1000)]),
         case("1:2:4, 1 ms", &[machine(1, 1000), machine(2, 1000), machine(4, 1000)]),
         case("1:1:1:1, 1 ms", &[machine(1, 1000); 4]),
         case("1:1, 0.1 ms waited for", &[Machine { waits: true, ..machine(1, 100) }; 2]),
@@ -117,6 +118,8 @@ pub struct Bench<'a> {
     pub quick: bool,
     /// Runs of each case.
     pub rounds: u32,
+    /// The number of GPUs. The machines compete for all of them at once, each with its processes on each GPU.
+    pub gpus: usize,
 }
 
 impl Bench<'_> {
@@ -138,17 +141,24 @@ impl Bench<'_> {
         for case in cases().iter().filter(|case| self.wants(case.name)) {
             for &place in self.places.iter().filter(|&&place| place != Place::Native || has_gpu) {
                 let name = format!("{}, {}", case.name, place.name());
-                let mut runs = Vec::new();
+                let mut of_gpus: Vec<Vec<Figures>> = (0..self.gpus).map(|_| Vec::new()).collect();
                 for _ in 0..self.rounds {
-                    let run = self
+                    let runs = self
                         .compete(case, place, steps)
                         .with_context(|| format!("{name}: logs in {}", self.logs.display()))?;
-                    let course: Vec<String> =
-                        run.course()?.iter().map(|share| format!("{share:.1}")).collect();
-                    eprintln!("{name}: the first machine's share in each second: {} %", course.join(", "));
-                    runs.push(run.figures()?);
+                    for (gpu, run) in runs.iter().enumerate() {
+                        let course: Vec<String> =
+                            run.course()?.iter().map(|share| format!("{share:.1}")).collect();
+                        eprintln!(
+                            "{name}, GPU {gpu}: the first machine's share in each second: {} %",
+                            course.join(", ")
+                        );
+                        of_gpus[gpu].push(run.figures()?);
+                    }
                 }
-                println!("| {} | {} | {}", case.name, place.name(), line(&runs));
+                for (gpu, figures) in of_gpus.iter().enumerate() {
+                    println!("| {}, GPU {gpu} | {} | {}", case.name, place.name(), line(figures));
+                }
             }
         }
         if self.wants(ALONE) { self.alone() } else { Ok(()) }
@@ -181,7 +191,8 @@ impl Bench<'_> {
         Ok(command)
     }
 
-    fn compete(&self, case: &Case, place: Place, steps: u64) -> Result<Run> {
+    /// Returns the run of each GPU.
+    fn compete(&self, case: &Case, place: Place, steps: u64) -> Result<Vec<Run>> {
         let arbiter = (place == Place::Shared).then(|| Arbiter::start(self.paths)).transpose()?;
         let daemons = match place {
             Place::Native => Vec::new(),
@@ -192,15 +203,16 @@ impl Bench<'_> {
                 .collect::<Result<_>>()?,
         };
         for (daemon, machine) in daemons.iter().zip(&case.machines) {
-            daemon.daemon_id().map_or(Ok(()), |id| Tree(id).wait_warm(machine.processes))?;
+            daemon.daemon_id().map_or(Ok(()), |id| Tree(id).wait_warm(machine.processes * self.gpus))?;
         }
         let mut programs = Vec::new();
         for (index, machine) in case.machines.iter().enumerate() {
-            for _ in 0..machine.processes {
+            for gpu in (0..machine.processes).flat_map(|_| 0..self.gpus) {
                 let mut command = match daemons.get(index) {
                     Some(daemon) => daemon.command(self.paths, &self.program),
                     None => self.native()?,
                 };
+                command.env("CUDA_VISIBLE_DEVICES", gpu.to_string());
                 let count = (steps * u64::from(machine.kernel_us) / 1000).max(1);
                 command.args(["--steps", &count.to_string(), "--seconds", &self.seconds(place).to_string()]);
                 let depth = (MAX_QUEUE_US / machine.kernel_us.max(1)).clamp(2, MAX_DEPTH);
@@ -208,21 +220,23 @@ impl Bench<'_> {
                 if machine.waits {
                     command.arg("--wait");
                 }
-                programs.push((index, Program::start(command)?));
+                programs.push((index, gpu, Program::start(command)?));
             }
         }
-        let mut run = Run::new(case.machines.iter().map(|machine| (machine.weight, machine.kernel_us)));
-        for (index, program) in programs {
-            run.add(index, program.finish()?);
+        let new_run = || Run::new(case.machines.iter().map(|machine| (machine.weight, machine.kernel_us)));
+        let mut runs: Vec<Run> = (0..self.gpus).map(|_| new_run()).collect();
+        for (index, gpu, program) in programs {
+            runs[gpu].add(index, program.finish()?);
         }
         daemons.into_iter().try_for_each(VirtioUser::stop)?;
         arbiter.map_or(Ok(()), |arbiter| arbiter.show())?;
-        Ok(run)
+        Ok(runs)
     }
 
     fn daemon(&self, arbiter: Option<&Arbiter>, machine: &Machine) -> Result<VirtioUser> {
         let mut config = DaemonConfig::new(self.device.clone());
-        config.arguments.extend(["--warm-workers".to_owned(), machine.processes.to_string()]);
+        let workers = machine.processes * self.gpus;
+        config.arguments.extend(["--warm-workers".to_owned(), workers.to_string()]);
         if let Some(arbiter) = arbiter {
             config.arguments.extend(["--arbiter".to_owned(), arbiter.socket.display().to_string()]);
             config.arguments.extend(["--share".to_owned(), machine.weight.to_string()]);
@@ -304,19 +318,18 @@ impl Arbiter {
         Ok(Self { socket, log, _process: process, _folder: folder })
     }
 
-    /// Shows the last account of each machine.
+    /// Shows the last account of each machine on each GPU.
     fn show(&self) -> Result<()> {
         let log = read_lossy(&self.log)?;
         let mut accounts = BTreeMap::new();
         for line in log.lines() {
             if let Some((_, account)) = line.split_once("machine ")
-                && let Some((id, account)) = account.split_once(": ")
-                && account.contains("charged")
+                && let Some((holder, account)) = account.split_once(": charged")
             {
-                accounts.insert(id, account);
+                accounts.insert(holder, account);
             }
         }
-        accounts.iter().for_each(|(id, account)| eprintln!("machine {id}: {account}"));
+        accounts.iter().for_each(|(holder, account)| eprintln!("machine {holder}: charged{account}"));
         Ok(())
     }
 }

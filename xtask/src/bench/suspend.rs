@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask bench --suspend`: how fast the device memory of a program moves to host memory and back.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
+use super::lines::{Program, request};
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::virtio_user::VirtioUser;
@@ -89,7 +86,7 @@ impl Bench<'_> {
             memory,
         ]);
         let beside = VirtioUser::start(self.paths, config, &self.logs)?;
-        let mut program = Program::start(beside.command(self.paths, &self.program), size)?;
+        let mut program = Program::start(beside.command(self.paths, &self.program).arg(size.to_string()))?;
         let link = program.ask("link")?;
         program.ask("fill 1")?;
         let out_new = ask(&socket, "suspend")?;
@@ -119,14 +116,9 @@ impl Bench<'_> {
 
 /// Lets the daemon move all sessions. Errors: it could not.
 fn ask(control: &Path, what: &str) -> Result<Figure> {
-    let mut stream = UnixStream::connect(control)?;
     let begin = Instant::now();
-    writeln!(stream, "{{\"do\":\"{what}\",\"all\":true,\"timeout_ms\":60000}}")?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
+    let answer = request(control, &format!("{{\"do\":\"{what}\",\"all\":true,\"timeout_ms\":60000}}"))?;
     let seconds = begin.elapsed().as_secs_f64();
-    let answer: Value =
-        serde_json::from_str(&line).with_context(|| format!("An answer of the daemon: {line}"))?;
     ensure!(answer["ok"] == true, "The daemon did not {what}: {answer}");
     let figure =
         |name: &str| answer["sessions"][0][name].as_u64().with_context(|| format!("No {name} in {answer}"));
@@ -139,38 +131,4 @@ fn line(all: &[Figure]) -> String {
         .map(|of| all.iter().map(of).max().unwrap_or(0) as f64 / 1e9);
     let rates = each(|figure| format!("{:.1}", figure.moved as f64 / 1e9 / figure.seconds.max(1e-9)));
     format!("{} | {moved:.2} | {copied:.2} | {rates} |", each(|figure| format!("{:.3}", figure.seconds)))
-}
-
-/// The program whose memory moves.
-struct Program {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(mut command: std::process::Command, size: u64) -> Result<Self> {
-        command.arg(size.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("Cannot start the program")?;
-        let input = child.stdin.take().context("The program has no input")?;
-        let output = BufReader::new(child.stdout.take().context("The program has no output")?);
-        Ok(Self { child, input, output })
-    }
-
-    /// Sends a line, and returns the answer.
-    fn ask(&mut self, line: &str) -> Result<String> {
-        writeln!(self.input, "{line}").with_context(|| format!("The program does not take: {line}"))?;
-        let mut answer = String::new();
-        self.output.read_line(&mut answer)?;
-        ensure!(!answer.is_empty(), "The program has ended at: {line}");
-        Ok(answer.trim_end().to_owned())
-    }
-
-    fn finish(self) -> Result<()> {
-        let Self { mut child, input, .. } = self;
-        drop(input);
-        let status = child.wait()?;
-        ensure!(status.success(), "The program ended with {status}");
-        Ok(())
-    }
 }

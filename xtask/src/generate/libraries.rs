@@ -101,11 +101,11 @@ fn file(description: &Description) -> Result<File> {
             }
             other => format!("Body::{other:?}"),
         };
-        let Function { name, number, effect, .. } = function;
+        let Function { name, number, digest, effect, .. } = function;
         let effect = of_effect(effect);
         let _ = writeln!(
             functions,
-            "    Function {{ name: {name:?}, number: {number}, effect: {effect}, body: {body} }},"
+            "    Function {{ name: {name:?}, number: {number}, digest: {digest:#018x}, effect: {effect}, body: {body} }},"
         );
     }
     let descriptors: String = library.descriptors.iter().map(of_descriptor).collect();
@@ -118,8 +118,7 @@ fn file(description: &Description) -> Result<File> {
          use crate::{{Parameter as P, *}};\n\n\
          /// The rows of `{name}.rows`.\n#[rustfmt::skip]\npub static {constant}: Library = Library {{\n    \
          name: {name:?},\n    number: {number},\n    sonames: &{sonames:?},\n    parts: {parts},\n    needs: &{needs:?},\n    statuses: {statuses},\n    \
-         handles: {handles},\n    descriptors: &[{descriptors}],\n    functions: FUNCTIONS,\n    positions: &{positions:?},\n    \
-         digest: {digest:#018x},\n}};\n\n\
+         handles: {handles},\n    descriptors: &[{descriptors}],\n    functions: FUNCTIONS,\n    positions: &{positions:?},\n}};\n\n\
          #[rustfmt::skip]\nstatic FUNCTIONS: &[Function] = &[\n{functions}];\n\n{calls}",
         name = library.name,
         constant = constant(library.name),
@@ -129,7 +128,6 @@ fn file(description: &Description) -> Result<File> {
         statuses = of_statuses(&library.statuses),
         handles = list(library.handles, of_handle),
         positions = library.positions,
-        digest = library.digest,
     )
     .replace("crate::attributes::*;", if library.descriptors.is_empty() { "crate::attributes::Descriptor;" } else { "crate::attributes::{Attribute, Descriptor, Part as Contained};" });
     let what = format!("The functions of {}.", library.sonames.first().unwrap_or(&""));

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask generate`: plain Rust from the rows of the call table (`protocol/calls`) and of NVIDIA's libraries
-//! (`protocol/libraries/rows`). The sources are checked in, with
+//! `cargo xtask generate`: plain Rust from the rows of the call table (`protocol/calls`), of NVIDIA's libraries
+//! (`protocol/libraries/rows`), and from cudarc's declarations of the driver API. The sources are checked in, with
 //! one function per call, so that a reader finds each by its name, and no build parses rows.
 
+mod bindings;
 mod dispatch;
+mod driver;
 mod entries;
 mod exports;
 mod file;
 mod getters;
 mod libraries;
+mod names;
+mod prototypes;
 mod stubs;
 mod table;
 
@@ -19,6 +23,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::paths::Paths;
+use bindings::Bindings;
 pub use cuda_api_description::calls::{Area, Effect, Field, Row, areas};
 use cuda_api_description::getters::getters;
 pub use file::File;
@@ -55,7 +60,10 @@ pub fn run(paths: &Paths, arguments: &GenerateArguments) -> Result<()> {
 /// Returns all generated files of the repository.
 pub fn files(root: &Path) -> Result<Vec<File>> {
     let areas = areas(root)?;
-    let mut files = vec![entries::entries(&areas)?];
+    let bindings = Bindings::read(root)?;
+    let mut files = vec![entries::entries(&areas)?, prototypes::file(root, &bindings)?];
+    files.push(driver::file(root, &areas, &bindings)?);
+    files.extend(names::files(root, &areas, &bindings)?);
     files.extend(table::files(&areas)?);
     files.extend(stubs::files(&areas)?);
     files.extend(dispatch::files(&areas)?);

@@ -12,13 +12,19 @@ use super::file::{CALLS, DUAL, File};
 pub fn files(areas: &[Area]) -> Result<Vec<File>> {
     let (mut calls, mut numbers, mut names, mut facts, mut rows) =
         (String::new(), String::new(), String::new(), String::new(), String::new());
-    for row in areas.iter().flat_map(|area| &area.rows) {
+    let all = || areas.iter().flat_map(|area| &area.rows);
+    let oldest = all().map(|row| row.since).min().unwrap_or_default();
+    let mut since = String::new();
+    for row in all() {
         let Row { name, number, docs, .. } = row;
         calls.extend(docs.iter().map(|line| format!("/// {line}\n")));
         // Writing to a string does not fail.
         let _ = writeln!(calls, "{name} = {number:#06x},");
         let _ = writeln!(numbers, "{number:#06x} => Self::{name},");
         let _ = writeln!(names, "Self::{name} => {name:?},");
+        if row.since > oldest {
+            let _ = writeln!(since, "Self::{name} => {},", row.since);
+        }
         let _ = writeln!(facts, "            Self::{name} => {},", facts_of(row));
         let _ = writeln!(rows, "    {},", data(row));
     }
@@ -30,7 +36,9 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
         "use super::Opcode;\n\nimpl Opcode {{\n/// Returns the call with this number.\n\
          pub fn from_u32(number: u32) -> Option<Self> {{ Some(match number {{ {numbers} _ => return None, }}) }}\n\
          /// Returns the CUDA name, for traces.\n\
-         pub const fn name(self) -> &'static str {{ match self {{ {names} }} }}\n}}\n"
+         pub const fn name(self) -> &'static str {{ match self {{ {names} }} }}\n\
+         /// Returns the version of the call table that had it first.\n\
+         pub const fn since(self) -> u32 {{ match self {{ {since} _ => {oldest}, }} }}\n}}\n"
     );
     let rows = format!(
         "use super::facts::{{Facts, Getter, Launches, Makes, State, Text, Work}};\nuse super::*;\n\n\

@@ -3,8 +3,9 @@
 //! and environment variables.
 //!
 //! A file depends on the files that define the items in its paths: paths that begin with `crate`, `super`, `self` or
-//! a child module. Re-exports are followed to the definition. Tests are ignored, and so is the root of a crate,
-//! because it connects the parts. Files that are generated are not counted.
+//! a child module. Re-exports are followed to the definition. It also depends on the files of the methods that it calls, if they
+//! stand in another file than their type. Tests are ignored, and so is the root of a crate, because it connects the parts.
+//! Files that are generated are not counted. The rooms of a crate are its folders at the top, and the files beside them.
 
 mod files;
 mod graph;
@@ -22,20 +23,20 @@ use graph::{Graph, Knot, Module};
 
 /// The maximum number of source files in one folder.
 const MAX_SIDE_BY_SIDE: usize = 24;
-/// The maximum number of files of a circle, in a crate that [`LIMITS`] does not name.
+/// The maximum number of files of a circle, and of rooms, in a crate that [`LIMITS`] does not name.
 const MAX_KNOT: usize = 3;
-/// Crates with larger circles. A limit is lowered when the circle gets smaller, and never raised.
-const LIMITS: [(&str, usize); 10] = [
-    ("cuda-emulator", 6),
-    ("cuda-emulator/libraries", 8),
-    ("guest-driver", 7),
-    ("guest-driver/stock/kernel", 4),
-    ("guest-lib/client", 7),
-    ("guest-lib/cupti", 6),
-    ("guest-lib/libcuda", 8),
-    ("guest-lib/libcudart", 5),
-    ("vhost-cuda", 6),
-    ("xtask", 7),
+/// Crates with larger circles of files or of rooms. A limit is lowered when the circle gets smaller, and never raised.
+const LIMITS: [(&str, usize, usize); 10] = [
+    ("cuda-emulator", 9, 10),
+    ("cuda-emulator/libraries", 8, 3),
+    ("guest-driver", 11, 3),
+    ("guest-driver/stock/kernel", 4, 3),
+    ("guest-lib/client", 7, 8),
+    ("guest-lib/cupti", 6, 6),
+    ("guest-lib/libcuda", 42, 19),
+    ("guest-lib/libcudart", 5, 4),
+    ("vhost-cuda", 8, 14),
+    ("xtask", 7, 3),
 ];
 
 /// The kind of output.
@@ -55,27 +56,40 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     let sources = files::sources(&paths.root)?;
     let mut broken = Vec::new();
     for (name, modules) in files::crates(&sources) {
-        let knots = Graph::read(&paths.root, &modules)?.knots();
+        let graph = Graph::read(&paths.root, &modules)?;
+        let knots = graph.knots();
+        let (of_rooms, rooms) = graph.knots_of_rooms();
         let by_hand = |knot: &Knot| {
             let files = knot.keys().filter_map(|module| modules.get(module));
             files.filter(|file| !files::is_generated(&paths.root.join(file))).count()
         };
-        let largest = knots.iter().map(by_hand).max().unwrap_or(0);
-        let lines = files::lines(&paths.root, &modules)?;
-        let limit = LIMITS.iter().find(|(of, _)| *of == name).map_or(MAX_KNOT, |(_, limit)| *limit);
+        let of_files = knots.iter().map(by_hand).max().unwrap_or(0);
+        let largest_of_rooms = of_rooms.first().map_or(0, Knot::len);
+        let limits = LIMITS.iter().find(|(of, ..)| *of == name);
+        let (files_limit, rooms_limit) =
+            limits.map_or((MAX_KNOT, MAX_KNOT), |(_, files, rooms)| (*files, *rooms));
         println!(
-            "{name:26} {:4} files, {lines:6} lines, largest circle {largest:2}, limit {limit:2}",
-            modules.len()
+            "{name:26} {:4} files, {lines:6} lines, largest circle {of_files:2}, limit {files_limit:2}; of {rooms:2} rooms {largest_of_rooms:2}, limit {rooms_limit:2}",
+            modules.len(),
+            lines = files::lines(&paths.root, &modules)?
         );
         if arguments.files {
-            knots.iter().for_each(print);
+            knots.iter().for_each(|knot| print("files", knot));
+            of_rooms.iter().for_each(|knot| print("rooms", knot));
         }
-        if largest > limit {
-            broken.push(format!(
-                "{name}: {largest} files depend on each other, {limit} may (--files names them)"
-            ));
-        } else if largest.max(MAX_KNOT) < limit {
-            broken.push(format!("{name}: the limit in xtask/src/layers can be {}", largest.max(MAX_KNOT)));
+        for (what, largest, limit) in
+            [("files", of_files, files_limit), ("rooms", largest_of_rooms, rooms_limit)]
+        {
+            if largest > limit {
+                broken.push(format!(
+                    "{name}: {largest} {what} depend on each other, {limit} may (--files names them)"
+                ));
+            } else if largest.max(MAX_KNOT) < limit {
+                broken.push(format!(
+                    "{name}: the limit of {what} in xtask/src/layers can be {}",
+                    largest.max(MAX_KNOT)
+                ));
+            }
         }
     }
     let c_sources = files::c_sources(&paths.root)?;
@@ -108,8 +122,8 @@ pub fn run(paths: &Paths, arguments: &LayersArguments) -> Result<()> {
     if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("\n")) }
 }
 
-fn print(knot: &Knot) {
-    println!("  {} files:", knot.len());
+fn print(what: &str, knot: &Knot) {
+    println!("  {} {what}:", knot.len());
     let name = |module: &Module| module.join("::");
     for (module, uses) in knot {
         println!("    {:30} -> {}", name(module), uses.iter().map(name).collect::<Vec<_>>().join(" "));

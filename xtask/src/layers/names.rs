@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The definitions, imports and names of one source file. Tests are left out.
+//! The definitions, imports, names and calls of one source file. Tests are left out.
 
 use std::collections::BTreeSet;
 
@@ -27,6 +27,10 @@ pub struct Names {
     pub imports: Vec<Import>,
     /// Paths of at least two parts in the code.
     pub paths: Vec<Vec<String>>,
+    /// Functions of implementations: the type's name, or none for a trait's, and the function's.
+    pub methods: Vec<(Option<String>, String)>,
+    /// Functions that are called with a receiver.
+    pub calls: BTreeSet<String>,
 }
 
 impl Names {
@@ -53,7 +57,20 @@ impl Names {
                     self.import(&tokens[at + 1..end], &mut Vec::new(), inside);
                     at = end;
                 }
+                TokenTree::Ident(word) if word == "impl" && items => {
+                    let body = at + body_of(&tokens[at..]);
+                    self.implementation(&tokens[at + 1..body], tokens.get(body));
+                    // Its paths and calls follow.
+                    at += 1;
+                    continue;
+                }
                 TokenTree::Ident(word) => {
+                    let is_called = at > 0
+                        && is_punct(&tokens[at - 1], '.')
+                        && tokens.get(at + 1).is_some_and(|next| is_arguments(next) || is_punct(next, ':'));
+                    if is_called {
+                        self.calls.insert(word.to_string());
+                    }
                     if let (true, Some(TokenTree::Ident(name))) = (items, tokens.get(at + 1))
                         && ITEMS.iter().any(|item| word == item)
                     {
@@ -83,6 +100,23 @@ impl Names {
                 _ => {}
             }
             at += 1;
+        }
+    }
+
+    /// The functions of an implementation. `head` is between `impl` and the body.
+    fn implementation(&mut self, head: &[TokenTree], body: Option<&TokenTree>) {
+        let Some(TokenTree::Group(body)) = body else { return };
+        let name = if head.iter().any(|token| is_word(token, "for")) { None } else { Some(type_of(head)) };
+        let mut tokens: Vec<_> = body.stream().into_iter().collect();
+        while let Some(at) = (0..tokens.len()).find(|at| is_test(&tokens[*at..])) {
+            tokens.drain(at..at + 2 + item_length(&tokens[at + 2..]));
+        }
+        for pair in tokens.windows(2) {
+            if let [word, TokenTree::Ident(function)] = pair
+                && is_word(word, "fn")
+            {
+                self.methods.push((name.clone(), function.to_string()));
+            }
         }
     }
 
@@ -161,6 +195,37 @@ fn item_length(tokens: &[TokenTree]) -> usize {
     tokens.iter().position(is_end).map_or(tokens.len(), |end| end + 1)
 }
 
+/// Tokens before the body of an implementation.
+fn body_of(tokens: &[TokenTree]) -> usize {
+    let is_body =
+        |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+    tokens.iter().position(is_body).unwrap_or(tokens.len())
+}
+
+/// The name of the type of an implementation's head: the last word of its path, without parameters.
+fn type_of(head: &[TokenTree]) -> String {
+    let mut depth = 0_i32;
+    let mut name = String::new();
+    for token in head {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '<' => depth += 1,
+            TokenTree::Punct(punct) if punct.as_char() == '>' => depth -= 1,
+            TokenTree::Ident(word) if word == "where" => break,
+            TokenTree::Ident(word) if depth == 0 => name = word.to_string(),
+            _ => {}
+        }
+    }
+    name
+}
+
+fn is_word(token: &TokenTree, text: &str) -> bool {
+    matches!(token, TokenTree::Ident(word) if word == text)
+}
+
+fn is_arguments(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Parenthesis)
+}
+
 /// Returns whether the group is the `(in …)` of a visibility.
 fn is_visibility(group: &Group) -> bool {
     matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(word)) if word == "in")
@@ -191,6 +256,19 @@ mod tests {
         let paths: Vec<_> = names.paths.iter().map(|path| path.join("::")).collect();
         assert_eq!(paths, ["crate::e::f", "child::g"]);
         assert!(names.defined.contains("item") && !names.defined.contains("tests"));
+        Ok(())
+    }
+
+    #[test]
+    fn methods_and_calls_of_a_file() -> Result<()> {
+        let text = "
+            impl<T: Into<u8>> a::Api<T> where T: Copy { fn one() { x.two().three::<u8>(4).field; } #[cfg(test)] fn no() {} }
+            impl Clone for Api { fn clone(&self) -> Self { five() } }
+        ";
+        let names = Names::of(text)?;
+        let methods: Vec<_> = names.methods.iter().map(|(of, name)| (of.as_deref(), name.as_str())).collect();
+        assert_eq!(methods, [(Some("Api"), "one"), (None, "clone")]);
+        assert_eq!(Vec::from_iter(names.calls), ["three", "two"]);
         Ok(())
     }
 }

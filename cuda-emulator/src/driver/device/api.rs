@@ -101,6 +101,14 @@ fn device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice) -> Cu
     Ok(())
 }
 
+/// No fabric connects these devices.
+fn device_get_clique_count(count: Out<usize>, ordinal: CUdevice) -> CuResult<()> {
+    count.check()?;
+    device(ordinal)?;
+    count.set_if_wanted(0);
+    Ok(())
+}
+
 fn device_get_p2p_attribute(
     value: Out<c_int>,
     number: c_int,
@@ -212,6 +220,7 @@ crate::driver::ffi::entries! { after_init
     cuDeviceCanAccessPeer => device_can_access_peer(can: Out<c_int>, one: CUdevice, other: CUdevice);
     cuDeviceGetP2PAttribute => device_get_p2p_attribute(
         value: Out<c_int>, number: c_int, one: CUdevice, other: CUdevice);
+    cuDeviceGetCliqueCount => device_get_clique_count(count: Out<usize>, device: CUdevice);
     cuDeviceGetHostAtomicCapabilities => device_get_host_atomic_capabilities(
         capabilities: Out<u32>, operations: In<c_int>, count: u32, device: CUdevice);
     cuDeviceGetP2PAtomicCapabilities => device_get_p2p_atomic_capabilities(

@@ -318,6 +318,9 @@ crate::driver::ffi::entries! { after_init
     cuGraphAddNode_v2 => add_node_v2(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize,
         params: InOut<CUgraphNodeParams>);
+    cuGraphAddNode_v3 => add_node_v2(
+        out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, edges: In<CUgraphEdgeData>, count: usize,
+        params: InOut<CUgraphNodeParams>);
     cuGraphNodeSetParams => set_params(node: CUgraphNode, params: InOut<CUgraphNodeParams>);
     cuGraphAddMemcpyNode => add_memcpy_node(
         out: Out<CUgraphNode>, graph: CUgraph, nodes: In<CUgraphNode>, count: usize, params: In<CUDA_MEMCPY3D>,

@@ -152,6 +152,26 @@ fn stream_attach_mem_async(stream: CUstream, ptr: CUdeviceptr, bytes: usize, fla
     if matches!(flags, 1 | 2 | 4) { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 
+/// All managed memory is host memory here.
+fn get_location_info(
+    ptr: CUdeviceptr,
+    bytes: usize,
+    summary: usize,
+    sampling: usize,
+    locations: Out<CUmemLocation>,
+) -> CuResult<()> {
+    context::current()?;
+    locations.check()?;
+    if summary == 0 || summary > bytes || sampling > summary {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check_managed(ptr, bytes)?;
+    for index in 0..bytes.div_ceil(summary) {
+        locations.set_at(index, CUmemLocation { kind: 2, id: 0 })?;
+    }
+    Ok(())
+}
+
 fn store(data: *mut c_void, bytes: usize, attribute: u32, advice: &Advice) -> CuResult<()> {
     if data.is_null() || bytes == 0 || !bytes.is_multiple_of(4) || attribute != 3 && bytes != 4 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -271,6 +291,8 @@ crate::driver::ffi::entries! { after_init
         ptr: CUdeviceptr, bytes: usize, location: CUmemLocation, flags: u32, stream: CUstream);
     cuStreamAttachMemAsync + cuStreamAttachMemAsync_ptsz => stream_attach_mem_async(
         stream: CUstream, ptr: CUdeviceptr, bytes: usize, flags: u32);
+    cuMemGetLocationInfo => get_location_info(
+        ptr: CUdeviceptr, bytes: usize, summary: usize, sampling: usize, locations: Out<CUmemLocation>);
     cuMemRangeGetAttribute => range_get_attribute(
         data: *mut c_void, bytes: usize, attribute: u32, ptr: CUdeviceptr, count: usize);
     cuMemRangeGetAttributes => range_get_attributes(

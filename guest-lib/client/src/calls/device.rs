@@ -87,3 +87,10 @@ pub fn device_atomics(
         Wire::take,
     )
 }
+
+/// The number of fabric cliques that the device is part of.
+pub fn cuDeviceGetCliqueCount(call: &mut Call<'_>, device: DeviceOrdinal) -> Result<u64, CudaError> {
+    let mut touched = call.touched(Opcode::cuDeviceGetCliqueCount);
+    touched.add(&device);
+    call.run(Opcode::cuDeviceGetCliqueCount, &touched, |writer| Wire::put(&device, writer), Wire::take)
+}

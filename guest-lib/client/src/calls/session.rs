@@ -8,7 +8,9 @@ use virtio_cuda_protocol::cuda::*;
 
 use crate::{Call, CudaError};
 
-/// Compares call table versions and returns the facts that every process needs first.
+/// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
+/// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
+/// refuses all further calls until the library has sent one that the worker knows.
 pub fn session_hello(call: &mut Call<'_>, call_table_version: u32) -> Result<(u32, i32, u32), CudaError> {
     let mut touched = call.touched(Opcode::session_hello);
     touched.add(&call_table_version);
@@ -160,4 +162,32 @@ pub fn trace_name(call: &mut Call<'_>, name: u32) -> Result<u64, CudaError> {
     let mut touched = call.touched(Opcode::trace_name);
     touched.add(&name);
     call.run(Opcode::trace_name, &touched, |writer| Wire::put(&name, writer), Wire::take)
+}
+
+/// Begins to record a process of the calling user on the same machine, by its id; 0 is the calling process. Each session records
+/// one process at a time.
+pub fn profile_start(call: &mut Call<'_>, pid: u32) -> Result<(), CudaError> {
+    let mut touched = call.touched(Opcode::profile_start);
+    touched.add(&pid);
+    call.run(Opcode::profile_start, &touched, |writer| Wire::put(&pid, writer), |_| Ok(()))
+}
+
+/// Bulk out: the next bytes of the recording, lines of the crate `vhost-cuda-profile`. `open` is 0 once all have been read. `ns` is the
+/// clock of the recording, read at the call.
+pub fn profile_read(call: &mut Call<'_>) -> Result<(u64, u32, u64), CudaError> {
+    let touched = call.touched(Opcode::profile_read);
+
+    call.run(
+        Opcode::profile_read,
+        &touched,
+        |_| Ok(()),
+        |reader| Ok((Wire::take(reader)?, Wire::take(reader)?, Wire::take(reader)?)),
+    )
+}
+
+/// Ends the recording. What was recorded until then stays until it is read.
+pub fn profile_stop(call: &mut Call<'_>) -> Result<(), CudaError> {
+    let touched = call.touched(Opcode::profile_stop);
+
+    call.run(Opcode::profile_stop, &touched, |_| Ok(()), |_| Ok(()))
 }

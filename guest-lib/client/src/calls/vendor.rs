@@ -8,20 +8,19 @@ use virtio_cuda_protocol::cuda::*;
 
 use crate::{Call, CudaError};
 
-/// Loads the host's library of that number, of the major version `major` if possible. `digest` is the digest of the
-/// guest's rows of it.
-pub fn vendor_open(call: &mut Call<'_>, library: u32, major: u32, digest: u64) -> Result<(), CudaError> {
-    let mut touched = call.touched(Opcode::vendor_open);
+/// Loads the host's library of that number, of the major version `major` if possible. Bulk in: the digests of the
+/// guest's rows of it, 64 bits each, by the functions' numbers; 0 for a number without a function. Bulk out: a bit per
+/// digest, beginning with the lowest of the first byte: 1 if the worker's row of that number has the same digest.
+pub fn vendor_load(call: &mut Call<'_>, library: u32, major: u32) -> Result<(), CudaError> {
+    let mut touched = call.touched(Opcode::vendor_load);
     touched.add(&library);
     touched.add(&major);
-    touched.add(&digest);
     call.run(
-        Opcode::vendor_open,
+        Opcode::vendor_load,
         &touched,
         |writer| {
             Wire::put(&library, writer)?;
-            Wire::put(&major, writer)?;
-            Wire::put(&digest, writer)
+            Wire::put(&major, writer)
         },
         |_| Ok(()),
     )

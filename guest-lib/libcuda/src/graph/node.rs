@@ -279,6 +279,13 @@ entry_points! {
         add(api, phGraphNode, hGraph, links, payload(nodeParams)?)
     }
 
+    /// Adds a node of any kind, as CUDA 13.4 does: parameters may say how an event is recorded, for which 0 is the only value here.
+    call cuGraphAddNode_v3(api, phGraphNode: Out<u64>, hGraph: u64, dependencies: In<u64>, dependencyData: In<[u8; 8]>,
+        numDependencies: usize, nodeParams: HostPtr) {
+        let links = Links { nodes: dependencies, edges: Some(dependencyData), count: numDependencies };
+        add(api, phGraphNode, hGraph, links, payload(nodeParams)?)
+    }
+
     /// Sets the parameters of a node of any kind.
     call cuGraphNodeSetParams(api, hNode: u64, nodeParams: HostPtr) {
         let NodeParams { kind, at, form } = payload(nodeParams)?;

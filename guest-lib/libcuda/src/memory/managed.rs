@@ -27,7 +27,7 @@ const DEVICE_CPU: i32 = -1;
 const DEVICE_INVALID: i32 = -2;
 
 /// `CU_MEM_LOCATION_TYPE_HOST` and `CU_MEM_LOCATION_TYPE_HOST_NUMA`; another NUMA variant follows.
-const LOCATION_HOST: u32 = 2;
+pub const LOCATION_HOST: u32 = 2;
 const LOCATION_NUMA: u32 = 3;
 /// The largest `CU_MEM_LOCATION_TYPE_*`.
 const MAX_LOCATION: u32 = 4;
@@ -44,7 +44,10 @@ const RANGE_PREFERRED_LOCATION_ID: i32 = 6;
 const RANGE_LAST_PREFETCH_LOCATION_TYPE: i32 = 7;
 const RANGE_LAST_PREFETCH_LOCATION_ID: i32 = 8;
 
-fn check_range(api: Api, address: u64, bytes: usize) -> Result<(), CudaError> {
+/// Checks a range of managed memory. It does not wrap around.
+///
+/// Errors: `CUDA_ERROR_INVALID_VALUE` for other memory, and an empty range.
+pub fn check_range(api: Api, address: u64, bytes: usize) -> Result<(), CudaError> {
     let range = api.driver.memory.ranges.host_of(address, bytes as u64).ok_or(CudaError::INVALID_VALUE)?;
     if range.kind.is_managed() && bytes > 0 { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
 }

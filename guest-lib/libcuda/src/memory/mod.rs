@@ -16,6 +16,7 @@ pub mod moving;
 pub mod own_copies;
 pub mod place;
 pub mod pointer;
+pub mod residency;
 pub mod set;
 pub mod shadow;
 pub mod table;

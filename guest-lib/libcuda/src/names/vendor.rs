@@ -63,18 +63,33 @@ fn variables() -> Option<Vec<u8>> {
     Some(record)
 }
 
-/// Makes the worker load a library of the host, with the current environment variables.
+/// Makes the worker load a library of the host, with the current environment variables. `digests` has the digests of `count`
+/// rows by the numbers of the functions. `same` gets a bit for each, `count / 8` bytes rounded up: 1 if the worker's row is the same.
 ///
-/// Errors: `CUDA_ERROR_NOT_FOUND` if the host does not have it; `CUDA_ERROR_SYSTEM_DRIVER_MISMATCH` if its rows differ.
+/// Errors: `CUDA_ERROR_NOT_FOUND` if the host does not have it.
+///
+/// # Safety
+///
+/// Both addresses have the specified numbers of readable and writable bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn virtio_cuda_vendor_open(library: u32, major: u32, digest: u64) -> CUresult {
-    entry::call(const { &entry::Call::new("virtio_cuda_vendor_open") }, DefaultStream::Legacy, |api| {
+pub unsafe extern "C" fn virtio_cuda_vendor_load(
+    library: u32,
+    major: u32,
+    digests: *const u64,
+    count: usize,
+    same: *mut u8,
+) -> CUresult {
+    entry::call(const { &entry::Call::new("virtio_cuda_vendor_load") }, DefaultStream::Legacy, |api| {
         // Its caller keeps an error for ever.
         let api = api.internal();
         if let Some(variables) = variables() {
             calls::vendor_environment(&mut api.in_context()?.input(&variables))?;
         }
-        calls::vendor_open(&mut api.in_context()?, library, major, digest)
+        let digests = UserMemory { address: digests.addr(), bytes: count * size_of::<u64>() };
+        let same = UserMemory { address: same.addr(), bytes: count.div_ceil(8) };
+        // SAFETY: the caller of this function promises that both are valid until it returns.
+        let mut call = unsafe { api.in_context()?.input_at(digests).output_at(same) };
+        calls::vendor_load(&mut call, library, major)
     })
 }
 

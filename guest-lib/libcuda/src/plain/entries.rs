@@ -13,6 +13,14 @@ use crate::entry_points;
 use crate::ffi::Out;
 
 entry_points! {
+   /// The number of fabric cliques that the device is part of.
+   call cuDeviceGetCliqueCount (api, count: Out<<u64 as Output>::C>, device: <DeviceOrdinal as Input>::C) {
+       <DeviceOrdinal as Input>::check(device, api)?;
+       count.check()?;
+       let mut call = <DeviceOrdinal as Input>::call(device, api)?;
+       count.set(calls::cuDeviceGetCliqueCount(&mut call, <DeviceOrdinal as Input>::take(device, api)?)?.give(api))
+   }
+
    /// A limit of the current context.
    call cuCtxGetLimit (api, value: Out<<u64 as Output>::C>, limit: <i32 as Input>::C) {
        <i32 as Input>::check(limit, api)?;

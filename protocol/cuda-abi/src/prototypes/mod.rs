@@ -6,43 +6,29 @@
 //! fn cuStreamGetFlags(hStream: CUstream, flags: *mut c_uint);
 //! ```
 //!
-//! Names are the versioned ones of `cuda.h` 13.0, so that each has exactly one signature; some are of later versions. A
-//! variant for the per-thread default stream (`_ptsz`, `_ptds`) has the prototype of the plain name. All functions
-//! return a `CUresult`. The type names in a row refer to the types in the caller's scope: those of [`types`], or other
-//! types with the same names.
+//! `cargo xtask generate` writes those that the crate cudarc declares, of all versions of `cuda.h` that it knows. Names are
+//! the versioned ones, so that each has exactly one signature. A variant for the per-thread default stream (`_ptsz`,
+//! `_ptds`) has the prototype of the plain name. All functions return a `CUresult`. The type names in a row refer to the
+//! types in the caller's scope: those of [`types`], or other types with the same names.
 //!
 //! Libraries that export the API compare each entry point with the constant of the same name in this module
 //! ([`check_prototype!`](crate::check_prototype)).
 
-mod array;
-mod context;
-mod copy;
-mod external;
-mod graph;
-mod graphics;
-mod memory;
-mod module;
+mod bound;
+mod others;
 mod shape;
-mod stream;
 pub mod types;
 
 pub use shape::{Parameter, Prototype, Shape};
 
 use types::*;
 
-/// Passes all prototypes to a macro, area by area.
+/// Passes all prototypes to a macro.
 #[macro_export]
 macro_rules! prototypes {
     ($callback:ident) => {
-        $crate::array_prototypes!($callback);
-        $crate::context_prototypes!($callback);
-        $crate::copy_prototypes!($callback);
-        $crate::external_prototypes!($callback);
-        $crate::graph_prototypes!($callback);
-        $crate::graphics_prototypes!($callback);
-        $crate::memory_prototypes!($callback);
-        $crate::module_prototypes!($callback);
-        $crate::stream_prototypes!($callback);
+        $crate::bound_prototypes!($callback);
+        $crate::other_prototypes!($callback);
     };
 }
 

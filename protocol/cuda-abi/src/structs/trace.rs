@@ -13,6 +13,16 @@ pub const PROVIDER_NAMES: [&core::ffi::CStr; 2] =
     [c"virtio_cuda_trace_provider", c"cuda_emulator_trace_provider"];
 /// `extern "C" fn(*const TraceHooks)`: sets the functions that the runtime calls. NULL removes them.
 pub const RUNTIME_NAME: &core::ffi::CStr = c"__cudaVhostTraceHooks";
+/// [`RecordFunction`] of the guest's libcuda.
+pub const RECORD_NAME: &core::ffi::CStr = c"virtio_cuda_trace_record";
+/// [`RecordedFunction`] of the guest's libcuda.
+pub const RECORDED_NAME: &core::ffi::CStr = c"virtio_cuda_trace_recorded";
+/// Begins or ends the recording of what the worker does for the process. Returns a `CUresult`. Needs `cuInit`.
+pub type RecordFunction = extern "C" fn(begin: bool) -> i32;
+/// Fills `room`, of `bytes` bytes, with the next bytes of that recording, which has the form of the crate `vhost-cuda-profile`.
+/// Returns a `CUresult`, the number of bytes, whether more may come, and the clock of the recording in nanoseconds.
+pub type RecordedFunction =
+    unsafe extern "C" fn(room: *mut u8, bytes: &mut usize, open: &mut bool, ns: &mut u64) -> i32;
 /// The version of this interface.
 pub const TRACE_VERSION: u32 = 2;
 

@@ -40,7 +40,10 @@ fn answers_and_bodies_are_read() {
 /// Releases that say the same work together, however they say it.
 #[test]
 fn comments_and_spaces_are_not_in_the_digest() {
-    let digest = |rows: &str| library(&format!("{HEAD}{rows}"), "").expect("valid").library.digest;
+    let digest = |rows: &str| {
+        let library = library(&format!("{HEAD}{rows}"), "").expect("valid").library;
+        library.functions.iter().map(|function| function.digest).collect::<Vec<_>>()
+    };
     let plain = digest("0 forward f(h: Handle, n: i32) [writes wait];\n1 custom g [none];");
     assert_eq!(
         plain,
@@ -48,12 +51,39 @@ fn comments_and_spaces_are_not_in_the_digest() {
     );
     // The guest's exported function is no affair of the host.
     assert_eq!(plain, digest("0 wrap f(h: Handle, n: i32) [writes wait] as fill(4);\n1 custom g [none];"));
-    for other in [
-        "0 forward f(h: Handle, n: i32) [writes];\n1 custom g [none];",
-        "0 custom g [none];\n1 forward f(h: Handle, n: i32) [writes wait];",
-    ] {
-        assert_ne!(plain, digest(other), "{other}");
-    }
+    // Each function has a digest of its own.
+    let other = digest("0 forward f(h: Handle, n: i32) [writes];\n1 custom g [none];\n2 custom k [none];");
+    assert!(plain[0] != other[0] && plain[1] == other[1]);
+    let moved = digest("0 custom g [none];\n1 forward f(h: Handle, n: i32) [writes wait];");
+    assert!(!moved.iter().any(|digest| plain.contains(digest)), "a number is part of the meaning");
+    let other = library(&format!("{HEAD}handle Plan\n0 forward f(h: Plan) [writes];"), "").expect("valid");
+    let same = library(&format!("{HEAD}handle Plan i32\n0 forward f(h: Plan) [writes];"), "").expect("valid");
+    assert_ne!(other.library.functions[0].digest, same.library.functions[0].digest, "the handle is another");
+}
+
+/// What changes in a descriptor changes the functions that it is sent with.
+#[test]
+fn descriptors_are_in_the_digest_of_their_functions() {
+    let digests = |bytes: u32| {
+        let attributes = format!("descriptor desc 64 init set\ndesc 0 FIRST {bytes} given");
+        let rows = "0 forward f(h: Handle, d: described desc) [writes];\n1 forward g(h: Handle) [writes];";
+        let library = library(&format!("{HEAD}{rows}"), &attributes).expect("valid").library;
+        library.functions.iter().map(|function| function.digest).collect::<Vec<_>>()
+    };
+    let (four, eight) = (digests(4), digests(8));
+    assert!(four[0] != eight[0] && four[1] == eight[1]);
+}
+
+#[test]
+fn positions_are_listed_for_libraries_with_gaps_only() {
+    let of = |rows: &str| library(&format!("{HEAD}{rows}"), "").expect("valid").library;
+    let (dense, gaps) =
+        (of("0 custom f [none];\n1 custom g [none];"), of("2 custom f [none];\n0 custom g [none];"));
+    assert!(dense.positions.is_empty());
+    assert_eq!([0, 1, 2].map(|number| dense.numbered(number)), [Some(0), Some(1), None]);
+    assert_eq!([0, 1, 2, 3].map(|number| gaps.numbered(number)), [Some(1), None, Some(0), None]);
+    let digests: Vec<u64> = gaps.digests().collect();
+    assert_eq!(digests, [gaps.functions[1].digest, 0, gaps.functions[0].digest]);
 }
 
 #[test]

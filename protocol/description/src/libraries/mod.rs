@@ -155,9 +155,7 @@ pub enum Export {
 pub fn library(text: &str, attributes: &str) -> Result<Description, Error> {
     let descriptors = attributes::parse(attributes).map_err(|what| Error { line: 0, what })?;
     let mut building = Building { descriptors, ..Building::default() };
-    let mut all = String::new();
     for (line, item) in rows::read(text)? {
-        all.push_str(&meaning(&item));
         let read = match item {
             Item::Directive(text) => directive(&mut building, &text),
             Item::Row(row) => function(&mut building, &row),
@@ -166,6 +164,10 @@ pub fn library(text: &str, attributes: &str) -> Result<Description, Error> {
         if let Some((_, functions)) = building.parts.last_mut() {
             functions.end = building.functions.len();
         }
+    }
+    let numbers = building.functions.iter().map(|function| function.number);
+    if numbers.eq(0..building.functions.len() as u32) {
+        building.positions.clear();
     }
     let parts = building.parts.into_iter().map(|(soname, functions)| Part { soname, functions });
     let library = Library {
@@ -179,21 +181,40 @@ pub fn library(text: &str, attributes: &str) -> Result<Description, Error> {
         descriptors: slice(building.descriptors),
         functions: slice(building.functions),
         positions: slice(building.positions),
-        digest: digest(&all) ^ digest(attributes),
     };
     Ok(Description { library, exports: building.exports })
 }
 
-/// Returns what guest and host must agree on: a line without the parts that concern the guest's exported function only.
-fn meaning(item: &Item) -> String {
-    match item {
-        Item::Directive(text) => format!("{text}\n"),
-        Item::Row(row) => {
-            let Row { number, kind, name, inputs, result, effect, words, .. } = &**row;
-            let kind = if kind == "wrap" { "forward" } else { kind };
-            format!("{number} {kind} {name} {inputs:?} {result:?} {effect:?} {words:?}\n")
+/// Returns the digest of what guest and host must agree on before they use a function: its row without the parts that concern the
+/// guest's exported function only, and without reasons; and the kinds of handles and descriptors in it.
+fn digest_of(library: &Building, row: &Row, body: &Body) -> u64 {
+    let Row { number, kind, name, inputs, result, effect, words, .. } = row;
+    let kind = if kind == "wrap" { "forward" } else { kind };
+    let effect = match effect {
+        rows::Effect::Sets(getter) => format!("sets {:?}", getter.as_ref().ok()),
+        other => format!("{other:?}"),
+    };
+    let mut text = format!("{number} {kind} {name} {inputs:?} {result:?} {effect} {words:?}");
+    let Body::Forward(call) = body else { return digest(&text) };
+    for parameter in call.parameters {
+        match parameter.kind {
+            Kind::Handle { kind, .. } | Kind::New(kind) | Kind::End(kind) => {
+                let HandleKind { name, is_int, or, of, structure, is_late, .. } = &library.handles[kind];
+                text += &format!(" {kind} {name} {is_int} {or:?} {of:?} {structure} {is_late}");
+            }
+            Kind::Described { kind, .. } => text += &described(&library.descriptors, kind),
+            _ => {}
         }
     }
+    digest(&text)
+}
+
+/// Returns the layout of a kind of descriptor, and of those that it contains or refers to.
+fn described(all: &[Descriptor], kind: usize) -> String {
+    let descriptor = &all[kind];
+    let parts = descriptor.parts.iter().map(|part| part.kind);
+    let others = parts.chain(descriptor.other().map(|(_, kind)| kind)).filter(|other| *other != kind);
+    others.fold(format!(" {kind} {descriptor:?}"), |text, other| text + &described(all, other))
 }
 
 fn directive(library: &mut Building, line: &str) -> Result<(), String> {
@@ -267,9 +288,11 @@ fn function(library: &mut Building, row: &Row) -> Result<(), String> {
         return Err(format!("`{}` has another row", row.name));
     }
     library.exports.push(export(row)?);
+    let digest = digest_of(library, row, &body);
     library.functions.push(Function {
         name: kept_text(&row.name),
         number: row.number,
+        digest,
         effect: effect(row)?,
         body,
     });

@@ -17,7 +17,7 @@ pub enum State {
     Ends,
     /// Changes a setting of an object, of a context or of the session.
     Sets(Getter),
-    /// Changes contents only: memory, an event's latest record, a capture and its graph, or text and results that are read once.
+    /// Changes contents only: memory, an event's latest record, a capture and its graph, or text, recordings and results that are read once.
     Writes,
     /// Changes nothing that a program could find again.
     Nothing,

@@ -23,10 +23,14 @@ impl Opcode {
             0x0022 => Self::trace_clock,
             0x0023 => Self::trace_read,
             0x0024 => Self::trace_name,
+            0x0025 => Self::profile_start,
+            0x0026 => Self::profile_read,
+            0x0027 => Self::profile_stop,
             0x0101 => Self::device_snapshot,
             0x0102 => Self::cuDeviceCanAccessPeer,
             0x0103 => Self::cuDeviceGetP2PAttribute,
             0x0104 => Self::device_atomics,
+            0x0105 => Self::cuDeviceGetCliqueCount,
             0x0201 => Self::cuDevicePrimaryCtxRetain,
             0x0202 => Self::cuDevicePrimaryCtxRelease_v2,
             0x0203 => Self::cuDevicePrimaryCtxReset_v2,
@@ -288,7 +292,7 @@ impl Opcode {
             0x0e05 => Self::nvml_field,
             0x0e06 => Self::nvml_value,
             0x0e07 => Self::nvml_get,
-            0x0f00 => Self::vendor_open,
+            0x0f03 => Self::vendor_load,
             0x0f01 => Self::vendor_call,
             0x0f02 => Self::vendor_environment,
             _ => return None,
@@ -310,10 +314,14 @@ impl Opcode {
             Self::trace_clock => "trace_clock",
             Self::trace_read => "trace_read",
             Self::trace_name => "trace_name",
+            Self::profile_start => "profile_start",
+            Self::profile_read => "profile_read",
+            Self::profile_stop => "profile_stop",
             Self::device_snapshot => "device_snapshot",
             Self::cuDeviceCanAccessPeer => "cuDeviceCanAccessPeer",
             Self::cuDeviceGetP2PAttribute => "cuDeviceGetP2PAttribute",
             Self::device_atomics => "device_atomics",
+            Self::cuDeviceGetCliqueCount => "cuDeviceGetCliqueCount",
             Self::cuDevicePrimaryCtxRetain => "cuDevicePrimaryCtxRetain",
             Self::cuDevicePrimaryCtxRelease_v2 => "cuDevicePrimaryCtxRelease_v2",
             Self::cuDevicePrimaryCtxReset_v2 => "cuDevicePrimaryCtxReset_v2",
@@ -577,9 +585,17 @@ impl Opcode {
             Self::nvml_field => "nvml_field",
             Self::nvml_value => "nvml_value",
             Self::nvml_get => "nvml_get",
-            Self::vendor_open => "vendor_open",
+            Self::vendor_load => "vendor_load",
             Self::vendor_call => "vendor_call",
             Self::vendor_environment => "vendor_environment",
+        }
+    }
+    /// Returns the version of the call table that had it first.
+    pub const fn since(self) -> u32 {
+        match self {
+            Self::cuDeviceGetCliqueCount => 5,
+            Self::vendor_load => 4,
+            _ => 3,
         }
     }
 }

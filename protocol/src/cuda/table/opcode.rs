@@ -9,7 +9,9 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Opcode {
-    /// Compares call table versions and returns the facts that every process needs first.
+    /// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
+    /// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
+    /// refuses all further calls until the library has sent one that the worker knows.
     session_hello = 0x0001,
     /// Bulk out: the text that device code printed to `fd` (1 or 2), as much as fits; `left` bytes remain.
     session_output = 0x0002,
@@ -41,6 +43,14 @@ pub enum Opcode {
     trace_read = 0x0023,
     /// Bulk out: the name of a kernel, as far as it fits, by its number in a piece of work.
     trace_name = 0x0024,
+    /// Begins to record a process of the calling user on the same machine, by its id; 0 is the calling process. Each session records
+    /// one process at a time.
+    profile_start = 0x0025,
+    /// Bulk out: the next bytes of the recording, lines of the crate `vhost-cuda-profile`. `open` is 0 once all have been read. `ns` is the
+    /// clock of the recording, read at the call.
+    profile_read = 0x0026,
+    /// Ends the recording. What was recorded until then stays until it is read.
+    profile_stop = 0x0027,
     /// Constant facts of a device. Bulk out: its attributes as i32, from attribute 1 on (`i32::MIN`: the
     /// driver does not know it). `name` and `pci_bus_id` are NUL-padded.
     device_snapshot = 0x0101,
@@ -51,6 +61,8 @@ pub enum Opcode {
     /// Returns the capabilities of each `CUatomicOperation` over the link to another device, or to the host if `peer` is
     /// `u32::MAX`: 13 words of `CU_ATOMIC_CAPABILITY_*` bits, little-endian.
     device_atomics = 0x0104,
+    /// The number of fabric cliques that the device is part of.
+    cuDeviceGetCliqueCount = 0x0105,
     /// Retains the primary context of `device` and names it `context` (the same name each time).
     cuDevicePrimaryCtxRetain = 0x0201,
     /// Gives back one retain.
@@ -614,9 +626,10 @@ pub enum Opcode {
     /// Calls the function with number `getter` of [`crate::cuda::getter`]; inputs that it does not have are 0. `code` is
     /// its `nvmlReturn_t`. Bulk out: its results, at the places that [`crate::cuda::Getter::places`] returns.
     nvml_get = 0x0e07,
-    /// Loads the host's library of that number, of the major version `major` if possible. `digest` is the digest of the
-    /// guest's rows of it.
-    vendor_open = 0x0f00,
+    /// Loads the host's library of that number, of the major version `major` if possible. Bulk in: the digests of the
+    /// guest's rows of it, 64 bits each, by the functions' numbers; 0 for a number without a function. Bulk out: a bit per
+    /// digest, beginning with the lowest of the first byte: 1 if the worker's row of that number has the same digest.
+    vendor_load = 0x0f03,
     /// Bulk in: a block of arguments; bulk out: a block of answers, if a thread waits for it. Calls the function of
     /// that number.
     vendor_call = 0x0f01,

@@ -18,11 +18,13 @@
 #include <unistd.h>
 
 enum { TO_CALL = 1, TO_MEMORY = 5, TO_CLOSE = 6, FROM_READY = 1, FROM_FAILED = 2, FROM_REPLY = 3 };
+/* The version of the link (vhost-cuda/src/sessions/link.rs). */
+enum { LINK_VERSION = 1 };
 enum { OFFER = 1, LOOK_UP = 2, ALLOCATION = 3, ASK = 1, KEEP = 2 };
 
 struct to_worker { uint32_t kind, flags; uint64_t id, tag; uint32_t payload, ins, outs, room; };
 struct from_worker { uint32_t kind, status; uint64_t id; uint32_t payload, reserved; };
-struct ready { int32_t version; uint32_t devices; char name[64]; };
+struct ready { int32_t version; uint32_t devices, link_version; char name[64]; };
 struct offer { uint32_t what, device; uint64_t bytes; char handle[64]; };
 struct question { uint32_t kind, reserved; char token[16]; struct offer offer; };
 struct answer { uint32_t found, reserved; char token[16]; struct offer offer; };
@@ -95,7 +97,7 @@ static void say(uint32_t kind, uint64_t id, const void *payload, uint32_t bytes)
 
 static void greet(void)
 {
-    struct ready ready = {13000, 1, "a hostile worker"};
+    struct ready ready = {13000, 1, LINK_VERSION, "a hostile worker"};
     say(FROM_READY, 0, &ready, sizeof ready);
 }
 

@@ -3,6 +3,9 @@
 //! (`pkg/kubelet/cm/devicemanager/manager.go`), with one resource and one container per pod. Its functions wait, so that tests
 //! need no runtime.
 
+mod cdi;
+mod claims;
+mod cluster;
 mod server;
 mod state;
 
@@ -21,8 +24,12 @@ use vhost_cuda_plugin::api::deviceplugin::{
     PreStartContainerRequest, PreferredAllocationRequest,
 };
 
+pub use cdi::injected;
+pub use claims::Claims;
+pub use cluster::Cluster;
 pub use state::{Checkpoint, Pod};
 use state::{Registered, State};
+pub use vhost_cuda_plugin::api::dra::Claim;
 
 /// The time limit for each answer of the plugin. The kubelet's for PreStartContainer.
 const ANSWER: Duration = Duration::from_secs(30);

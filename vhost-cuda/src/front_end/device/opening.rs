@@ -2,8 +2,11 @@
 //! The opening of a session: its slot, worker, account and control group; and the steps after its end.
 
 use std::collections::hash_map::Entry;
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use log::{Level, debug, log, warn};
 use virtio_cuda_protocol::transport::{
@@ -11,25 +14,32 @@ use virtio_cuda_protocol::transport::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::{FileBudgets, Shortage};
+use crate::exchange::{FileBudgets, Offer, Token};
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
-use crate::limits::budget::Charge;
+use crate::limits::budget::{Budget, Charge};
+use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
 use crate::metrics::report::Refusal;
-use crate::owner::{Machine, Owner};
-use crate::sessions::endings::{PATIENCE, SHORT_PATIENCE};
+use crate::owner::{Machine, Owner, user_of};
+use crate::sessions::endings::PATIENCE;
 use crate::sessions::link;
 use crate::sessions::process::Process;
-use crate::sessions::session::{End, Session, Tables};
+use crate::sessions::session::{End, Place, Session, Tables};
+use crate::suspend::suspender::Ages;
 
 /// The user id of the guest's root, whose sessions are limited only by the machine's limit.
 pub(super) const ROOT: u32 = 0;
+/// Limits messages about sessions that are opened too fast.
+static HASTE: Throttle = Throttle::new(1, Duration::from_secs(60));
+/// The time between two looks at whether a session that waits for its turn is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
 /// The next session number in the log, for all connections of the daemon.
-static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
+pub(super) static NEXT_LABEL: AtomicU64 = AtomicU64::new(1);
 
 /// The slot of a session that waits for its worker.
 pub(super) struct Reservation {
@@ -54,14 +64,23 @@ impl Drop for Reservation {
 
 /// One of the sessions that a user of the guest may have: the one to whom the session is charged.
 pub(super) struct UserSession {
-    device: Arc<Device>,
-    uid: u32,
+    pub(super) device: Arc<Device>,
+    pub(super) uid: u32,
+}
+
+/// What a session holds until its worker has ended.
+pub(super) struct Held {
+    pub(super) slot: Option<Slot>,
+    pub(super) membership: Option<Membership>,
+    pub(super) of_user: UserSession,
+    /// The charge for the worker's descriptors.
+    pub(super) charge: Option<Charge>,
 }
 
 /// The place of a session's worker in the control group of its user. Dropped when the worker has ended.
-struct Membership {
-    device: Arc<Device>,
-    uid: u32,
+pub(super) struct Membership {
+    pub(super) device: Arc<Device>,
+    pub(super) uid: u32,
 }
 
 impl Drop for Membership {
@@ -146,6 +165,25 @@ impl Device {
         Some((reservation, UserSession { device: self.clone(), uid }))
     }
 
+    /// Waits until the machine may open one more session. Returns false if the session is no longer wanted.
+    fn wait_for_turn(&self, reservation: &Reservation) -> bool {
+        let turn = Instant::now() + self.openings.take();
+        let stands = || reservation.stands(&self.sessions.lock());
+        while let left = turn.saturating_duration_since(Instant::now())
+            && !left.is_zero()
+            && stands()
+        {
+            log!(
+                HASTE.level(Level::Warn),
+                "connection {}: sessions are opened faster than {} per second (--session-rate), so they wait",
+                self.connection,
+                self.settings.session_rate
+            );
+            thread::sleep(left.min(LOOK));
+        }
+        stands()
+    }
+
     /// Runs a session on a thread of its own until it ends.
     fn run_session(
         self: &Arc<Self>,
@@ -154,6 +192,9 @@ impl Device {
         of_user: UserSession,
         chain: Chain,
     ) {
+        if !self.wait_for_turn(&reservation) {
+            return chain.complete(REPLY_SESSION_LOST, &[]);
+        }
         // Before a worker is taken, because its context is charged.
         let Ok(slot) = self.with_settled_memory(|| self.join_account()) else {
             self.refusals.count(Refusal::DeviceMemory);
@@ -187,35 +228,69 @@ impl Device {
             drop(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
-        let machine = self
-            .memory()
-            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory));
-        let owner = Owner { machine, uid: open.uid };
-        self.settings.images.serve(worker.sockets.images.clone(), owner);
+        let open = Open { uid: self.uid_of(open.uid), ..*open };
+        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
+        let place = Place {
+            charged_uid: open.charged_uid,
+            account: slot.as_ref().map(Slot::index),
+            in_group: membership.is_some(),
+        };
+        let session =
+            Session::new(id, label, &open, place, worker, self.settings.endings.clone(), self.tables());
+        self.serve_questions(&session, open.uid, Vec::new());
+        sessions.open.insert(id, session.clone());
+        drop(sessions);
+        let charge = reservation.charge.take();
+        drop(reservation);
+        self.run_to_end(&session, Held { slot, membership, of_user, charge }, Ages::default(), || {
+            chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+        });
+    }
+
+    /// Serves the images and objects that a session's worker asks for. `offers` are those that it has made before.
+    pub(super) fn serve_questions(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        uid: u32,
+        offers: Vec<(Token, Offer, Option<File>)>,
+    ) {
+        let (owner, sockets) = (Owner { machine: self.machine(), uid }, &session.worker().sockets);
+        self.settings.images.serve(sockets.images.clone(), owner);
         let budgets = FileBudgets {
             of_user: self.settings.descriptors.user_files,
             machine: self.shared_files.clone(),
             descriptors: self.settings.descriptors.budget.clone(),
         };
-        let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let (endings, suspender) = (self.settings.endings.clone(), self.settings.suspender.clone());
-        let on_host = machine == Machine::Host;
-        let settle = move |shortage| match shortage {
-            Shortage::None => endings.settle(SHORT_PATIENCE, false),
-            Shortage::Limit => endings.settle(PATIENCE, on_host),
-            Shortage::Device => endings.settle(PATIENCE, on_host) || suspender.make_room(Some(label)),
+        let label = session.label();
+        let services = OfSession {
+            endings: self.settings.endings.clone(),
+            suspender: self.settings.suspender.clone(),
+            descriptors: self.settings.descriptors.budget.clone(),
+            label,
+            owner,
+            recordings: Budget::new(1),
+            record: self.settings.record,
         };
-        self.settings.exchange.serve(worker.sockets.exchange.clone(), owner, budgets, settle);
-        let session = Session::new(id, label, open, worker, self.settings.endings.clone(), self.tables());
-        sessions.open.insert(id, session.clone());
-        drop(sessions);
-        // Kept until the worker has ended.
-        let _charge = reservation.charge.take();
-        drop(reservation);
+        let exchange = &self.settings.exchange;
+        exchange.serve(sockets.exchange.clone(), label, owner, budgets, offers, services);
+    }
+
+    /// Runs a session until its worker has ended. `opened` is called when its requests are passed to the worker.
+    pub(super) fn run_to_end(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        held: Held,
+        ages: Ages,
+        opened: impl FnOnce(),
+    ) {
+        let (id, label) = (session.id(), session.label());
+        let Held { slot, membership, of_user, charge } = held;
         let opened = || {
             // Its worker can be asked from now on.
-            self.settings.suspender.join(self.connection, &session);
-            chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
+            self.settings.suspender.join(self.connection, self.machine(), session, ages);
+            // A call may have waited for its memory before the program was replaced.
+            session.residence().wake_again(label);
+            opened();
         };
         session.run(opened, |end| {
             // The worker has ended, and its memory is free.
@@ -225,6 +300,20 @@ impl Device {
             self.session_ended(id, end);
             drop(of_user);
         });
+        drop(charge);
+    }
+
+    fn machine(&self) -> Machine {
+        self.memory()
+            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory))
+    }
+
+    /// Returns the user of a session: the guest's kernel has said it, or the host's does for a process on it.
+    fn uid_of(&self, said: u32) -> u32 {
+        match self.machine() {
+            Machine::Virtual(_) => said,
+            Machine::Host => self.memory().map_or(said, |memory| user_of(&memory)),
+        }
     }
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.
@@ -235,7 +324,7 @@ impl Device {
     }
 
     /// Returns the tables of guest memory for a session's writer.
-    fn tables(self: &Arc<Self>) -> Tables {
+    pub(super) fn tables(self: &Arc<Self>) -> Tables {
         let device = self.clone();
         Box::new(move || device.memory_table())
     }

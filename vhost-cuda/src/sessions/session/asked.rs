@@ -8,6 +8,7 @@ use thiserror::Error;
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::{Outgoing, Phase, Session};
+use crate::hand_over::freeze;
 use crate::sessions::link::{self, FromWorker, ToWorker};
 
 /// The time for a worker to answer. Its thread for it does nothing else, but the host's CUPTI may be slow to start.
@@ -64,12 +65,26 @@ impl Asked {
         self.changed.notify_all();
     }
 
-    /// Returns whether the worker has answered all questions.
+    /// Returns whether the worker can be asked.
     ///
-    /// Errors: [`AskError::Ended`].
-    pub fn is_answered(&self) -> Result<bool, AskError> {
+    /// Errors: [`AskError::Ended`], and [`AskError::Stuck`] while it has not answered an earlier question.
+    pub fn check(&self) -> Result<(), AskError> {
         let state = self.state.lock();
-        if state.ended { Err(AskError::Ended) } else { Ok(state.request.is_none()) }
+        match state.request {
+            _ if state.ended => Err(AskError::Ended),
+            Some(_) => Err(AskError::Stuck),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the question that the worker has not answered, for the next program.
+    pub fn save(&self) -> Option<u64> {
+        self.state.lock().request
+    }
+
+    /// Goes on with what [`Self::save`] has returned in the program before this one: the late answer is known, and dropped.
+    pub fn restore(request: Option<u64>) -> Self {
+        Self { state: Mutex::new(State { request, ..State::default() }), ..Self::default() }
     }
 }
 
@@ -79,6 +94,8 @@ impl Session {
     /// Errors: see [`AskError`].
     pub(super) fn ask(&self, asked: &Asked, kind: u32, payload: &[u8]) -> Result<Vec<u8>, AskError> {
         let _turn = asked.turn.lock();
+        // Until the question is recorded as under way.
+        let permit = freeze::permit();
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
             return Err(AskError::Ended);
@@ -95,6 +112,7 @@ impl Session {
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None));
         drop(state);
+        drop(permit);
         let deadline = Instant::now() + PATIENCE;
         let mut now = asked.state.lock();
         loop {
@@ -108,5 +126,21 @@ impl Session {
                 return Err(AskError::Stuck);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::link::FROM_REPLY;
+
+    #[test]
+    fn a_late_answer_is_dropped_by_the_next_program() {
+        let asked = Asked::restore(Some(7));
+        assert_eq!((asked.save(), asked.check()), (Some(7), Err(AskError::Stuck)));
+        let header = |id| FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
+        assert_eq!(asked.answered(&header(6), vec![1]), Err(vec![1]));
+        assert_eq!(asked.answered(&header(7), vec![1]), Ok(()));
+        assert_eq!((asked.save(), asked.check()), (None, Ok(())));
     }
 }

@@ -8,6 +8,7 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
 use super::{Outgoing, Phase, Session};
+use crate::hand_over::freeze;
 use crate::limits::budget::Charge;
 use crate::sessions::link::{
     self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_RESUME,
@@ -50,6 +51,7 @@ impl Session {
 
     /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
     pub fn refuse_resume(&self) {
+        let _permit = freeze::permit();
         self.residence.refused();
         let header = ToWorker { kind: TO_RESUME_REFUSED, ..ToWorker::default() };
         self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
@@ -57,6 +59,7 @@ impl Session {
 
     /// Ends the contents that the session has kept from its last suspension. Returns false if there are none.
     pub fn forget(&self) -> bool {
+        let _permit = freeze::permit();
         // Locked, so that the worker is told before the next move begins.
         let _state = self.state.lock();
         let has_kept = self.residence.forget();
@@ -80,6 +83,8 @@ impl Session {
         };
         let begun = Instant::now();
         let away = self.residence.moves().suspended_bytes;
+        // Until the move is recorded as under way.
+        let permit = freeze::permit();
         let mut state = self.state.lock();
         if state.phase != Phase::Open {
             return Err(MoveError::Ended);
@@ -96,6 +101,7 @@ impl Session {
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(Outgoing::Frame(link::encode_request(&header, terms.as_bytes(), &[], &[]), id, None));
         drop(state);
+        drop(permit);
         // A limit beyond the clock's range is none that anybody waits for.
         let deadline = begun.checked_add(limit).unwrap_or(begun + GRACE);
         let result = self.residence.finish(deadline, charge);
@@ -151,13 +157,14 @@ mod tests {
 
     use super::*;
     use crate::fixture::sleeping_worker;
-    use crate::sessions::session::End;
+    use crate::sessions::session::{End, Place};
 
     #[test]
     fn a_worker_that_does_not_answer_in_time_is_ended() {
         let (worker, _theirs) = sleeping_worker();
         let open = Open { pid: 1, uid: 0, charged_uid: 0, name: [0; 16] };
-        let session = Session::new(1, 1, &open, worker, Arc::default(), Box::new(Arc::default));
+        let session =
+            Session::new(1, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
         let ((opens, opened), (ends, ended)) = (channel(), channel());
         let runner = session.clone();
         thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));

@@ -46,9 +46,13 @@ fn serve(suspender: &Weak<Suspender>, woken: &Receiver<u64>) {
         };
         if let Err(error) = thread::Builder::new().name(format!("session-{label}-r")).spawn(work) {
             error!("session {label}: no thread to bring its memory back: {error}");
-            if let Some(entry) = suspender.sessions.lock().get_mut(&label) {
+            let session = suspender.sessions.lock().get_mut(&label).map(|entry| {
                 entry.is_waking = false;
-                entry.session.refuse_resume();
+                entry.session.clone()
+            });
+            // Not while the sessions are locked: it waits while the daemon's program is being replaced.
+            if let Some(session) = session {
+                session.refuse_resume();
             }
         }
     }

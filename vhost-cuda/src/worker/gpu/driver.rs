@@ -3,7 +3,8 @@
 //!
 //! cudarc provides types and prototypes. Its loader is not used: it takes the first `libcuda*.so` of a list that the
 //! dynamic linker finds (never a file given by us). It panics when a symbol is missing, and returns a Rust enum,
-//! which would be undefined behaviour for a newer driver's result. So each row of the table below is a method. The
+//! which would be undefined behaviour for a newer driver's result. So each row of the table below is a method, and of the one
+//! in [`super::plain`], which is generated for calls whose row in `protocol/calls` says all of this. The
 //! row adds facts that no prototype contains: which arguments are results, and whether the driver follows other ones.
 //! The compiler compares a row with the list of prototypes (`cuda_abi::prototypes`) and with cudarc's prototype,
 //! which also distinguishes the types of handles and structures.
@@ -26,21 +27,19 @@ use cudarc::driver::sys::{
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
-    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray, CUarray_format, CUarrayMapInfo,
-    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
-    CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType, CUexternalMemory,
-    CUfilter_mode, CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache,
-    CUfunction, CUfunction_attribute, CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResultInfo,
-    CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUgreenCtx, CUhostFn,
-    CUipcEventHandle, CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUlaunchAttributeID,
-    CUlaunchAttributeValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
-    CUmemPoolPtrExportData, CUmemoryPool, CUmipmappedArray, CUmodule, CUpointer_attribute, CUstream,
-    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUsurfObject,
-    CUsurfref, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
-    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUtexref, CUuserObject,
-    CUuuid,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUcontext, CUdevResource,
+    CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent,
+    CUexecAffinityParam, CUexecAffinityType, CUexternalMemory, CUfunction, CUfunction_attribute, CUgraph,
+    CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType, CUgreenCtx, CUhostFn, CUipcEventHandle, CUipcMemHandle, CUjit_option,
+    CUjitInputType, CUkernel, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUlibrary,
+    CUlibraryOption, CUlimit, CUlinkState, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData,
+    CUmemoryPool, CUmipmappedArray, CUmodule, CUpointer_attribute, CUstream, CUstreamBatchMemOpParams,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUsurfObject, CUsurfref, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUtexref, CUuserObject, CUuuid,
 };
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL};
 
@@ -79,49 +78,57 @@ macro_rules! method {
     };
 }
 
+/// Compares a function with cudarc's prototype, unless it was generated from that.
+macro_rules! compare {
+    (generated $name:ident $t:ty) => {};
+    (compared $name:ident $t:ty) => {
+        const _: $t = sys::$name;
+    };
+}
+
 /// `kind name [results that come first] (arguments) [results that come last] (later arguments);` in C order, so that
 /// it can be compared with the C prototype. `int as Enum`: the C function takes that enum. `name / older`: the
-/// function's name in drivers that do not have the first one.
+/// function's name in drivers that do not have the first one. Before the rows: the structure of the functions' addresses, and the
+/// field of [`Driver`] that has it.
 macro_rules! driver_functions {
-    ($($kind:ident $name:ident $(/ $older:ident)?
+    ($from:ident $Functions:ident in $field:ident; $($kind:ident $name:ident $(/ $older:ident)?
         [$($first:ident: $ft:ty $(as $fc:ty)?),*]
         ($($arg:ident: $t:ty $(as $c:ty)?),*)
         [$($last:ident: $lt:ty $(as $lc:ty)?),*]
         $(($($late:ident: $at:ty $(as $ac:ty)?),*))?;)*) => {
-        /// The driver's functions. Each is `None` if this libcuda does not have it.
+        /// Functions of the driver. Each is `None` if this libcuda does not have it.
         #[derive(Debug)]
-        pub struct Driver {
+        pub(super) struct $Functions {
             $($name: Option<unsafe extern "C" fn(
                 $(*mut $ft,)* $(<$t as Argument>::C,)* $(*mut $lt,)* $($(<$at as Argument>::C),*)?
             ) -> c_int>,)*
-            pub(super) later: super::later::Later,
         }
 
-        $(const _: unsafe fn(
+        $(compare!($from $name unsafe fn(
             $(*mut checked!($ft; $($fc)?),)* $(checked!(<$t as Argument>::C; $($c)?),)*
             $(*mut checked!($lt; $($lc)?),)* $($(checked!(<$at as Argument>::C; $($ac)?)),*)?
-        ) -> sys::CUresult = sys::$name;)*
+        ) -> sys::CUresult);)*
         $(cuda_abi::check_prototype!($name(
             $(*mut $ft,)* $(<$t as Argument>::C,)* $(*mut $lt,)* $($(<$at as Argument>::C),*)?
         ));)*
 
-        impl Driver {
-            fn from_library(library: &Library) -> Self {
-                // SAFETY: the types are those of cudarc's prototypes (checked above) with C enums as `int`,
-                // which is how C passes them; the library is never unloaded (see `load`).
+        impl $Functions {
+            /// Finds the functions in a library that stays loaded.
+            pub(super) fn from_library(library: &libloading::os::unix::Library) -> Self {
+                // SAFETY: the types are those of cudarc's prototypes (checked above, or generated from them) with C enums as
+                // `int`, which is how C passes them; the library is never unloaded (see `Driver::load`).
                 unsafe {
                     Self {
                         $($name: library.get(concat!(stringify!($name), "\0").as_bytes())
                             $(.or_else(|_| library.get(concat!(stringify!($older), "\0").as_bytes())))?
                             .ok().map(|f| *f),)*
-                        later: super::later::Later::from_library(library),
                     }
                 }
             }
 
-            /// Returns a driver without a device (see [`super::null`]).
+            /// Returns functions of a driver without a device (see [`super::null`]).
             #[cfg(any(test, fuzzing))]
-            pub fn null() -> Self {
+            pub(super) fn null() -> Self {
                 use super::null;
                 $(
                     unsafe extern "C" fn $name(
@@ -141,13 +148,15 @@ macro_rules! driver_functions {
                         }
                     }
                 )*
-                Self { $($name: Some($name),)* later: super::later::Later::none() }
+                Self { $($name: Some($name),)* }
             }
+        }
 
+        impl Driver {
             $(method! { $kind
                 #[doc = concat!("`", stringify!($name), "`.")]
                 fn $name(&self, $(mut $arg: $t,)* $($(mut $late: $at),*)?) -> CuResult<($($ft,)* $($lt,)*)> {
-                    let function = self.$name.ok_or(CudaError::NOT_SUPPORTED)?;
+                    let function = self.$field.$name.ok_or(CudaError::NOT_SUPPORTED)?;
                     $(let mut $first = <$ft as Plain>::ZERO;)*
                     $(let mut $last = <$lt as Plain>::ZERO;)*
                     // SAFETY: the out pointers are to locals, handles are the driver's own (see the head of this
@@ -164,7 +173,18 @@ macro_rules! driver_functions {
     };
 }
 
+pub(super) use {compare, driver_functions, method};
+
+/// The driver's functions.
+#[derive(Debug)]
+pub struct Driver {
+    own: Own,
+    pub(super) generated: super::plain::Generated,
+    pub(super) later: super::later::Later,
+}
+
 driver_functions! {
+    compared Own in own;
     safe cuInit [] (flags: c_uint) [];
     safe cuDriverGetVersion [version: c_int] () [];
     safe cuDeviceGetCount [count: c_int] () [];
@@ -172,8 +192,6 @@ driver_functions! {
     safe cuDeviceTotalMem_v2 [bytes: usize] (device: CUdevice) [];
     safe cuDeviceGetUuid_v2 [uuid: CUuuid] (device: CUdevice) [];
     safe cuDeviceGetAttribute [value: c_int] (attrib: c_int as CUdevice_attribute, device: CUdevice) [];
-    safe cuDeviceCanAccessPeer [can: c_int] (device: CUdevice, peer: CUdevice) [];
-    safe cuDeviceGetP2PAttribute [value: c_int] (attrib: c_int as CUdevice_P2PAttribute, src: CUdevice, dst: CUdevice) [];
     unsafe cuDeviceGetName [] (name: *mut c_char, len: c_int, device: CUdevice) [];
     unsafe cuDeviceGetPCIBusId [] (id: *mut c_char, len: c_int, device: CUdevice) [];
 
@@ -188,20 +206,10 @@ driver_functions! {
     safe cuCtxGetCurrent [context: CUcontext] () [];
     safe cuCtxPushCurrent_v2 [] (context: CUcontext) [];
     safe cuCtxPopCurrent_v2 [context: CUcontext] () [];
-    safe cuCtxSynchronize [] () [];
-    safe cuCtxGetLimit [value: usize] (limit: c_int as CUlimit) [];
     safe cuCtxSetLimit [] (limit: c_int as CUlimit, value: usize) [];
-    safe cuCtxGetCacheConfig [config: c_int as CUfunc_cache] () [];
-    safe cuCtxSetCacheConfig [] (config: c_int as CUfunc_cache) [];
-    safe cuCtxGetStreamPriorityRange [least: c_int, greatest: c_int] () [];
     safe cuCtxGetFlags [flags: c_uint] () [];
     safe cuCtxSetFlags [] (flags: c_uint) [];
-    safe cuCtxGetApiVersion [] (context: CUcontext) [version: c_uint];
-    safe cuCtxResetPersistingL2Cache [] () [];
-    safe cuCtxRecordEvent [] (context: CUcontext, event: CUevent) [];
-    safe cuCtxWaitEvent [] (context: CUcontext, event: CUevent) [];
     safe cuCtxGetExecAffinity [affinity: RawAffinity as CUexecAffinityParam] (kind: c_int as CUexecAffinityType) [];
-    safe cuFlushGPUDirectRDMAWrites [] (target: c_int as CUflushGPUDirectRDMAWritesTarget, scope: c_int as CUflushGPUDirectRDMAWritesScope) [];
     safe cuDeviceGetDevResource [] (device: CUdevice) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
     safe cuCtxGetDevResource [] (context: CUcontext) [resource: RawDevResource as CUdevResource] (kind: c_uint as CUdevResourceType);
     unsafe cuDevSmResourceSplitByCount [] (result: *mut RawDevResource as *mut CUdevResource, groups: *mut c_uint,
@@ -250,7 +258,6 @@ driver_functions! {
     safe cuLibraryGetGlobal [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: CString) [];
     safe cuLibraryGetManaged [dptr: CUdeviceptr, bytes: usize] (library: CUlibrary, name: CString) [];
     safe cuLibraryGetModule [module: CUmodule] (library: CUlibrary) [];
-    safe cuLibraryGetKernelCount [count: c_uint] (library: CUlibrary) [];
     unsafe cuLibraryEnumerateKernels [] (kernels: *mut CUkernel, count: c_uint, library: CUlibrary) [];
     unsafe cuModuleEnumerateFunctions [] (functions: *mut CUfunction, count: c_uint, module: CUmodule) [];
     safe cuModuleGetFunctionCount [count: c_uint] (module: CUmodule) [];
@@ -259,34 +266,21 @@ driver_functions! {
     safe cuKernelGetFunction [function: CUfunction] (kernel: CUkernel) [];
     safe cuKernelGetParamInfo [] (kernel: CUkernel, index: usize) [offset: usize, bytes: usize];
     safe cuFuncGetParamInfo [] (function: CUfunction, index: usize) [offset: usize, bytes: usize];
-    safe cuFuncGetAttribute [value: c_int] (attrib: c_int as CUfunction_attribute, function: CUfunction) [];
     safe cuFuncSetAttribute [] (function: CUfunction, attrib: c_int as CUfunction_attribute, value: c_int) [];
-    safe cuFuncSetCacheConfig [] (function: CUfunction, config: c_int as CUfunc_cache) [];
-    safe cuKernelGetAttribute [value: c_int] (attrib: c_int as CUfunction_attribute, kernel: CUkernel, device: CUdevice) [];
     safe cuKernelSetAttribute [] (attrib: c_int as CUfunction_attribute, value: c_int, kernel: CUkernel, device: CUdevice) [];
-    safe cuKernelSetCacheConfig [] (kernel: CUkernel, config: c_int as CUfunc_cache, device: CUdevice) [];
-    safe cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags [blocks: c_int] (function: CUfunction, threads: c_int, dynamic_shared: usize, flags: c_uint) [];
     safe cuOccupancyMaxPotentialBlockSizeWithFlags [min_grid: c_int, block: c_int] (function: CUfunction, callback: NoFunction, dynamic_shared: usize, block_limit: c_int, flags: c_uint) [];
     unsafe cuOccupancyMaxActiveClusters [clusters: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
     unsafe cuOccupancyMaxPotentialClusterSize [blocks: c_int] (function: CUfunction, config: *const CUlaunchConfig) [];
-    safe cuOccupancyAvailableDynamicSMemPerBlock [bytes: usize] (function: CUfunction, blocks: c_int, threads: c_int) [];
 
     unsafe cuLaunchKernel [] (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) [];
     unsafe cuLaunchKernelEx [] (config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) [];
 
-    safe cuStreamCreateWithPriority [stream: CUstream] (flags: c_uint, priority: c_int) [];
     safe cuStreamDestroy_v2 [] (stream: CUstream) [];
     safe cuStreamSynchronize [] (stream: CUstream) [];
-    safe cuStreamQuery [] (stream: CUstream) [];
-    safe cuStreamWaitEvent [] (stream: CUstream, event: CUevent, flags: c_uint) [];
-    safe cuStreamGetFlags [] (stream: CUstream) [flags: c_uint];
-    safe cuStreamGetPriority [] (stream: CUstream) [priority: c_int];
     safe cuStreamGetCtx [] (stream: CUstream) [context: CUcontext];
-    safe cuStreamGetId [] (stream: CUstream) [id: c_ulonglong];
 
     safe cuStreamBeginCapture_v2 [] (stream: CUstream, mode: c_uint as CUstreamCaptureMode) [];
     safe cuStreamEndCapture [] (stream: CUstream) [graph: CUgraph];
-    safe cuStreamIsCapturing [] (stream: CUstream) [status: c_int as CUstreamCaptureStatus];
     unsafe cuStreamGetCaptureInfo_v3 [] (stream: CUstream, status: *mut c_int as *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) [];
     unsafe cuStreamUpdateCaptureDependencies_v2 [] (stream: CUstream, nodes: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint) [];
     unsafe cuStreamBeginCaptureToGraph [] (stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: c_uint as CUstreamCaptureMode) [];
@@ -295,11 +289,9 @@ driver_functions! {
     unsafe cuStreamAddCallback [] (stream: CUstream, function: Option<StreamFunction> as CUstreamCallback, data: *mut c_void, flags: c_uint) [];
     unsafe cuStreamSetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
     unsafe cuStreamGetAttribute [] (stream: CUstream, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
-    safe cuStreamCopyAttributes [] (dst: CUstream, src: CUstream) [];
     unsafe cuStreamWriteValue32_v2 [] (stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) [];
     unsafe cuStreamBatchMemOp_v2 [] (stream: CUstream, count: c_uint, operations: *mut CUstreamBatchMemOpParams, flags: c_uint) [];
 
-    safe cuGraphCreate [graph: CUgraph] (flags: c_uint) [];
     safe cuGraphDestroy [] (graph: CUgraph) [];
     safe cuGraphClone [clone: CUgraph] (original: CUgraph) [];
     unsafe cuGraphGetNodes [] (graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) [];
@@ -329,18 +321,12 @@ driver_functions! {
     safe cuGraphEventWaitNodeGetEvent [] (node: CUgraphNode) [event: CUevent];
     unsafe cuGraphKernelNodeSetAttribute [] (node: CUgraphNode, attribute: c_int as CUlaunchAttributeID, value: *const CUlaunchAttributeValue) [];
     unsafe cuGraphKernelNodeGetAttribute [] (node: CUgraphNode, attribute: c_int as CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) [];
-    safe cuGraphKernelNodeCopyAttributes [] (dst: CUgraphNode, src: CUgraphNode) [];
     unsafe cuGraphInstantiateWithParams [exec: CUgraphExec] (graph: CUgraph, parameters: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) [];
     safe cuGraphExecDestroy [] (exec: CUgraphExec) [];
     safe cuGraphInstantiateWithFlags [exec: CUgraphExec] (graph: CUgraph, flags: c_ulonglong) [];
     safe cuGraphLaunch [] (exec: CUgraphExec, stream: CUstream) [];
-    safe cuGraphUpload [] (exec: CUgraphExec, stream: CUstream) [];
-    safe cuGraphExecGetFlags [] (exec: CUgraphExec) [flags: u64];
     unsafe cuGraphExecUpdate_v2 [] (exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) [];
-    safe cuGraphNodeSetEnabled [] (exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) [];
-    safe cuGraphNodeGetEnabled [] (exec: CUgraphExec, node: CUgraphNode) [enabled: c_uint];
     safe cuGraphConditionalHandleCreate [handle: u64] (graph: CUgraph, context: CUcontext, default_value: c_uint, flags: c_uint) [];
-    safe cuDeviceGraphMemTrim [] (device: CUdevice) [];
     // Every attribute is a `cuuint64_t`.
     safe cuDeviceGetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute) [value: u64 as c_void];
     safe cuDeviceSetGraphMemAttribute [] (device: CUdevice, attribute: c_int as CUgraphMem_attribute, value: Mut<u64> as *mut c_void) [];
@@ -350,11 +336,7 @@ driver_functions! {
     safe cuGraphRetainUserObject [] (graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint) [];
     safe cuGraphReleaseUserObject [] (graph: CUgraph, object: CUuserObject, count: c_uint) [];
 
-    safe cuEventCreate [event: CUevent] (flags: c_uint) [];
     safe cuEventDestroy_v2 [] (event: CUevent) [];
-    safe cuEventRecordWithFlags [] (event: CUevent, stream: CUstream, flags: c_uint) [];
-    safe cuEventQuery [] (event: CUevent) [];
-    safe cuEventSynchronize [] (event: CUevent) [];
     // Drivers before 12.8 have only the older one.
     safe cuEventElapsedTime_v2 / cuEventElapsedTime [milliseconds: f32] (start: CUevent, end: CUevent) [];
 
@@ -375,40 +357,14 @@ driver_functions! {
     safe cuTexObjectDestroy [] (object: CUtexObject) [];
     safe cuSurfObjectCreate [object: SurfaceObject as CUsurfObject] (resource: Ref<RawResource> as *const CUDA_RESOURCE_DESC) [];
     safe cuSurfObjectDestroy [] (object: CUsurfObject) [];
-    safe cuDeviceGetTexture1DLinearMaxWidth [elements: usize] (format: c_int as CUarray_format, channels: c_uint, device: CUdevice) [];
 
     safe cuModuleGetTexRef [reference: CUtexref] (module: CUmodule, name: CString) [];
     safe cuModuleGetSurfRef [reference: CUsurfref] (module: CUmodule, name: CString) [];
-    safe cuTexRefCreate [reference: CUtexref] () [];
     safe cuTexRefDestroy [] (reference: CUtexref) [];
-    safe cuTexRefSetArray [] (reference: CUtexref, array: CUarray, flags: c_uint) [];
-    safe cuTexRefSetMipmappedArray [] (reference: CUtexref, mipmap: CUmipmappedArray, flags: c_uint) [];
     unsafe cuTexRefSetAddress_v2 [] (offset: *mut usize, reference: CUtexref, dptr: CUdeviceptr, bytes: usize) [];
     safe cuTexRefSetAddress2D_v3 [] (reference: CUtexref, rows: Ref<RawRows> as *const CUDA_ARRAY_DESCRIPTOR, dptr: Checked, pitch: usize) [];
-    safe cuTexRefSetFormat [] (reference: CUtexref, format: c_int as CUarray_format, channels: c_int) [];
-    safe cuTexRefSetAddressMode [] (reference: CUtexref, dimension: c_int, mode: c_int as CUaddress_mode) [];
-    safe cuTexRefSetFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
-    safe cuTexRefSetMipmapFilterMode [] (reference: CUtexref, mode: c_int as CUfilter_mode) [];
-    safe cuTexRefSetMipmapLevelBias [] (reference: CUtexref, bias: f32) [];
-    safe cuTexRefSetMipmapLevelClamp [] (reference: CUtexref, least: f32, greatest: f32) [];
-    safe cuTexRefSetMaxAnisotropy [] (reference: CUtexref, most: c_uint) [];
     safe cuTexRefSetBorderColor [] (reference: CUtexref, color: Mut<[f32; 4]> as *mut f32) [];
-    safe cuTexRefSetFlags [] (reference: CUtexref, flags: c_uint) [];
-    safe cuTexRefGetAddress_v2 [dptr: CUdeviceptr] (reference: CUtexref) [];
-    safe cuTexRefGetArray [array: CUarray] (reference: CUtexref) [];
-    safe cuTexRefGetMipmappedArray [mipmap: CUmipmappedArray] (reference: CUtexref) [];
-    safe cuTexRefGetAddressMode [mode: c_int as CUaddress_mode] (reference: CUtexref, dimension: c_int) [];
-    safe cuTexRefGetFilterMode [mode: c_int as CUfilter_mode] (reference: CUtexref) [];
-    safe cuTexRefGetFormat [format: c_int as CUarray_format, channels: c_int] (reference: CUtexref) [];
-    safe cuTexRefGetMipmapFilterMode [mode: c_int as CUfilter_mode] (reference: CUtexref) [];
-    safe cuTexRefGetMipmapLevelBias [bias: f32] (reference: CUtexref) [];
-    safe cuTexRefGetMipmapLevelClamp [least: f32, greatest: f32] (reference: CUtexref) [];
-    safe cuTexRefGetMaxAnisotropy [most: c_int] (reference: CUtexref) [];
     safe cuTexRefGetBorderColor [color: [f32; 4] as f32] (reference: CUtexref) [];
-    safe cuTexRefGetFlags [flags: c_uint] (reference: CUtexref) [];
-    safe cuSurfRefSetArray [] (reference: CUsurfref, array: CUarray, flags: c_uint) [];
-    safe cuSurfRefGetArray [array: CUarray] (reference: CUsurfref) [];
-    safe cuParamSetTexRef [] (function: CUfunction, unit: c_int, reference: CUtexref) [];
 
     safe cuTensorMapEncodeTiled [map: RawTensorMap as CUtensorMap] (data_type: c_int as CUtensorMapDataType, rank: Rank,
         address: Opaque, dims: Elements<u64, 5>, strides: Elements<u64, 4>, box_dim: Elements<c_uint, 5>, element_strides: Elements<c_uint, 5>,
@@ -430,7 +386,6 @@ driver_functions! {
     safe cuMemPoolDestroy [] (pool: CUmemoryPool) [];
     safe cuDeviceGetDefaultMemPool [pool: CUmemoryPool] (device: CUdevice) [];
     safe cuDeviceGetMemPool [pool: CUmemoryPool] (device: CUdevice) [];
-    safe cuDeviceSetMemPool [] (device: CUdevice, pool: CUmemoryPool) [];
     unsafe cuMemPoolGetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     unsafe cuMemPoolSetAttribute [] (pool: CUmemoryPool, attribute: c_int as CUmemPool_attribute, value: *mut c_void) [];
     safe cuMemPoolGetAccess [access: c_uint as CUmemAccess_flags] (pool: CUmemoryPool, location: Mut<RawLocation> as *mut CUmemLocation) [];
@@ -439,7 +394,6 @@ driver_functions! {
     unsafe cuMemPoolImportFromShareableHandle [pool: CUmemoryPool] (shareable: *mut c_void, kind: c_int as CUmemAllocationHandleType, flags: c_ulonglong) [];
     safe cuMemPoolExportPointer [data: RawIpcHandle as CUmemPoolPtrExportData] (dptr: CUdeviceptr) [];
     unsafe cuMemPoolImportPointer [dptr: CUdeviceptr] (pool: CUmemoryPool, data: *mut RawIpcHandle as *mut CUmemPoolPtrExportData) [];
-    safe cuMemPoolTrimTo [] (pool: CUmemoryPool, keep: usize) [];
     safe cuMemAllocFromPoolAsync [dptr: CUdeviceptr] (bytesize: usize, pool: CUmemoryPool, stream: CUstream) [];
 
     safe cuMemAddressReserve [dptr: CUdeviceptr] (bytesize: usize, alignment: usize, addr: CUdeviceptr, flags: c_ulonglong) [];
@@ -474,18 +428,30 @@ driver_functions! {
     unsafe cuExternalMemoryGetMappedMipmappedArray [mipmap: CUmipmappedArray] (memory: CUexternalMemory, part: *const RawExternalArray as *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC) [];
     safe cuDestroyExternalMemory [] (memory: CUexternalMemory) [];
 
-    safe cuCtxEnablePeerAccess [] (peer: CUcontext, flags: c_uint) [];
-    safe cuCtxDisablePeerAccess [] (peer: CUcontext) [];
 }
 
 impl Driver {
+    /// Returns a driver without a device (see [`super::null`]).
+    #[cfg(any(test, fuzzing))]
+    pub fn null() -> Self {
+        Self {
+            own: Own::null(),
+            generated: super::plain::Generated::null(),
+            later: super::later::Later::none(),
+        }
+    }
+
     /// Loads exactly the library `path` (a file, or a name for the dynamic linker) and never unloads it.
     ///
     /// Errors: those of the dynamic linker.
     pub fn load(path: &Path) -> Result<Self, libloading::Error> {
         // SAFETY: the library's constructors run here. Whoever runs the daemon chose the file (`--device`).
         let library = unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_LOCAL)? };
-        let driver = Self::from_library(&library);
+        let driver = Self {
+            own: Own::from_library(&library),
+            generated: super::plain::Generated::from_library(&library),
+            later: super::later::Later::from_library(&library),
+        };
         // Its functions are used until the process ends, also by its own threads.
         std::mem::forget(library);
         Ok(driver)

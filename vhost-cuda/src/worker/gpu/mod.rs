@@ -12,6 +12,7 @@ mod later;
 mod launch;
 #[cfg(any(test, fuzzing))]
 pub mod null;
+mod plain;
 mod raw;
 mod shared;
 

@@ -4,21 +4,21 @@
 use std::sync::atomic::Ordering;
 
 use log::debug;
-use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, agreed_version};
 
 use crate::worker::bulk::BulkOut;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::new_lane::NewLane;
 
-/// Returns this side's version in any case, so that the guest library can report both. With another version every
-/// later call is refused.
+/// Returns the guest library's version if this side knows it; else this side's own, so that the library can send one that
+/// both know, or report both. Until then every other call is refused.
 pub fn session_hello(cx: &mut CallContext<'_>, call_table_version: u32) -> CuResult<(u32, i32, u32)> {
-    if call_table_version != CALL_TABLE_VERSION {
-        cx.session.refused.store(true, Ordering::Relaxed);
-    }
+    let is_known = agreed_version(call_table_version) == Some(call_table_version);
+    cx.session.refused.store(!is_known, Ordering::Relaxed);
+    let answered = if is_known { call_table_version } else { CALL_TABLE_VERSION };
     let (driver_version,) = cx.gpu().cuDriverGetVersion()?;
-    Ok((CALL_TABLE_VERSION, driver_version, cx.session.devices.len() as u32))
+    Ok((answered, driver_version, cx.session.devices.len() as u32))
 }
 
 /// Returns output that device code printed.

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls of NVIDIA's libraries. [`crate::worker::vendor`] implements them.
 
+use cuda_library_rows::MAX_FUNCTIONS;
 use virtio_cuda_protocol::cuda::MAX_VARIABLE_BYTES;
 
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::vendor::call;
 
-/// Loads the host's library.
-pub fn vendor_open(cx: &mut CallContext<'_>, library: u32, major: u32, digest: u64) -> CuResult<()> {
-    cx.session.vendor.open(library, major, digest)
+/// The maximum length of the digests of a library's rows, in bytes.
+const MAX_DIGEST_BYTES: u64 = MAX_FUNCTIONS as u64 * 8;
+
+/// Loads the host's library, and tells which functions mean the same on both sides.
+pub fn vendor_load(cx: &mut CallContext<'_>, library: u32, major: u32) -> CuResult<()> {
+    if cx.bulk_in.bytes() > MAX_DIGEST_BYTES {
+        return Err(CudaError::INVALID_VALUE);
+    }
+    let same = cx.session.vendor.load(library, major, &cx.bulk_in.contents()?)?;
+    cx.bulk_out.put(&same)
 }
 
 /// Sets environment variables that the libraries read.

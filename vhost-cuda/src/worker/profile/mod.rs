@@ -4,6 +4,7 @@
 //! While nothing is recorded, a call costs one look at a flag. While it is, each executor adds a record per call, and one for each
 //! wait at a gate. The daemon fetches them a few times per second, with the GPU's work, which [`super::trace`] measures.
 
+mod relay;
 pub mod requests;
 
 use std::collections::VecDeque;
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cuda_abi::TraceWork;
 use parking_lot::Mutex;
+
+pub use relay::Relay;
 
 use crate::sessions::recording::{GATE, MOVE, Record};
 use crate::shares::page::now;
@@ -27,6 +30,8 @@ pub struct Profile {
     records: Mutex<Records>,
     /// The `CUresult` with which measuring the GPU's work was refused, or 0.
     no_gpu: AtomicU32,
+    /// The recording that a profiler in the guest reads, of this session or another one.
+    pub relay: Relay,
 }
 
 #[derive(Debug, Default)]

@@ -172,7 +172,7 @@ fn find(session: &SessionState, key: &Key) -> Option<Identity> {
 /// Returns the name of a call for people: for NVIDIA's libraries that of the library.
 fn named(opcode: Opcode, arguments: &[u8]) -> &'static str {
     let number = arguments.first_chunk().map(|number| u32::from_le_bytes(*number));
-    match number.filter(|_| opcode == Opcode::vendor_open).and_then(|number| library_of(number as usize)) {
+    match number.filter(|_| opcode == Opcode::vendor_load).and_then(|number| library_of(number as usize)) {
         Some(library) => library.name,
         None => opcode.name(),
     }

@@ -343,8 +343,8 @@ fn what_is_not_followed_is_named() {
     guest.name(Opcode::cuStreamCreateWithPriority, events, &[1, 0]);
     guest.call(Opcode::cuStreamCopyAttributes, &[&events.to_le_bytes(), &1_u64.to_le_bytes()]).unwrap();
     assert_eq!(guest.recipe().obstacle, Some(told), "the first reason");
-    assert_eq!(named(Opcode::vendor_open, &0_u32.to_le_bytes()), library_of(0).unwrap().name);
-    assert_eq!(named(Opcode::vendor_open, &[]), "vendor_open");
+    assert_eq!(named(Opcode::vendor_load, &0_u32.to_le_bytes()), library_of(0).unwrap().name);
+    assert_eq!(named(Opcode::vendor_load, &[]), "vendor_load");
 }
 
 #[test]

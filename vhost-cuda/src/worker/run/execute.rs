@@ -19,8 +19,10 @@ use super::gate;
 use super::outstanding::Runs;
 use super::signal;
 use crate::exchange::Shortage;
+use crate::metrics::statistics::{Gate, count_gate};
 use crate::sessions::link::Frame;
 use crate::sessions::recording::{CALL, LIBRARY_CALL, PAGES, POSTED, Record, SUSPENDED};
+use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
@@ -127,6 +129,9 @@ fn add_call(
     recorded: Recorded,
     outcome: CuResult<()>,
 ) {
+    if opcode.is_some_and(is_of_profiler) {
+        return;
+    }
     let function = thread.function.take();
     let name = function.map_or(0, |name| session.trace.number_of(name));
     let (kind, name) = match opcode {
@@ -145,6 +150,21 @@ fn add_call(
         path,
         ..Record::default()
     });
+}
+
+/// Returns whether a profiler in the guest makes this call for itself.
+fn is_of_profiler(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::trace_start
+            | Opcode::trace_stop
+            | Opcode::trace_clock
+            | Opcode::trace_read
+            | Opcode::trace_name
+            | Opcode::profile_start
+            | Opcode::profile_read
+            | Opcode::profile_stop
+    )
 }
 
 /// Returns what the record of a call needs to know of its begin, if calls are recorded.
@@ -178,7 +198,7 @@ fn run(
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
-    if cx.session.refused.load(Ordering::Relaxed) {
+    if cx.session.refused.load(Ordering::Relaxed) && opcode != Opcode::session_hello {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
     let mut pass = enter(opcode, cx)?;
@@ -213,6 +233,7 @@ fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass
     let gate = &cx.session.gate;
     let pass = gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot()))?;
     if pass.waited_since > 0 {
+        count_gate(Gate::Suspended, now().saturating_sub(pass.waited_since));
         cx.session.profile.add_wait(cx.thread.number, SUSPENDED, pass.waited_since);
     }
     Ok(Some(pass))

@@ -18,6 +18,7 @@ use super::execute::{execute, execute_posted};
 use super::executor::{Channels, Message, Replies};
 use super::new_lane::NewLane;
 use super::order::Place;
+use super::sampler::Sampler;
 use crate::sessions::link::{Frame, ToWorker};
 use crate::sessions::recording::LANE;
 use crate::shares::page::now;
@@ -59,6 +60,7 @@ pub struct Lane {
     /// While calls are recorded: positions in the lane, and the times at which they were first seen, in nanoseconds of
     /// [`now`]. The space of the lane bounds their number.
     seen: VecDeque<(u64, u64)>,
+    sampler: Sampler,
     /// True while the lane says that an error has not been reported.
     says_deferred: bool,
 }
@@ -79,6 +81,7 @@ impl Lane {
             shortest_nap,
             place,
             seen: VecDeque::new(),
+            sampler: Sampler::default(),
             says_deferred: false,
         }
     }
@@ -102,6 +105,10 @@ impl Lane {
                     awake.get_or_insert_with(Awake::begin);
                     thread.at_once = nap_at.is_none();
                     thread.path = LANE;
+                    let consumer = &self.consumer;
+                    if let Some(waited) = self.sampler.take(consumer.taken(), || consumer.published()) {
+                        thread.counter.count_in_lane(waited);
+                    }
                     if session.profile.is_on() {
                         thread.waited = self.waited();
                     }

@@ -20,6 +20,7 @@ pub(super) mod output;
 pub(super) mod outstanding;
 pub(super) mod prepared;
 pub(super) mod resolve;
+pub(super) mod sampler;
 pub(super) mod signal;
 pub(super) mod time_limit;
 pub(super) mod turns;

@@ -21,6 +21,7 @@ use super::call::CallContext;
 use super::flights::{Flight, Flights, MAX_FLIGHTS};
 use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
 use super::resolve::Resolve;
+use crate::metrics::statistics::{Gate, count_gate};
 use crate::sessions::recording::TURN;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::timers;
@@ -178,9 +179,11 @@ impl Turns {
 
     /// Waits for the machine's turn, and for room in it.
     fn wait(&self, slot: &Slot, gpu: usize, stream: Option<Stream>) {
+        let mut since = None;
         loop {
             match slot.gate.load(Ordering::Acquire) {
                 HOLD => {
+                    since.get_or_insert_with(now);
                     if slot.waiting.fetch_add(1, Ordering::AcqRel) == 0 {
                         self.ring();
                     }
@@ -195,12 +198,16 @@ impl Turns {
                     let flights = &state.gpus[gpu];
                     let in_flight = stream.map_or(flights.count(), |stream| flights.of(stream));
                     if fits(in_flight as u64, slot.typical.load(Ordering::Relaxed), left) {
-                        return;
+                        break;
                     }
+                    since.get_or_insert_with(now);
                     self.changed.wait_for(&mut state, PATIENCE / 50);
                 }
-                _ => return,
+                _ => break,
             }
+        }
+        if let Some(since) = since {
+            count_gate(Gate::Turn, now().saturating_sub(since));
         }
     }
 

@@ -135,7 +135,7 @@ impl Api {
     }
 
     /// Returns the owner of the block that contains `offset`.
-    pub(super) fn owner_of(self, moving: &Moving, offset: u64) -> Owner {
+    pub fn owner_of(self, moving: &Moving, offset: u64) -> Owner {
         moving.state().blocks.owner((offset / BLOCK_BYTES) as usize)
     }
 

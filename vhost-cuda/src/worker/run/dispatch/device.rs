@@ -82,3 +82,18 @@ pub fn device_atomics(
     }?;
     put(&capabilities, results)
 }
+
+/// The number of fabric cliques that the device is part of.
+pub fn cuDeviceGetCliqueCount(
+    cx: &mut CallContext<'_>,
+    mut args: Reader<'_>,
+    results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let device = take::<DeviceOrdinal>(&mut args)?;
+    finish(args)?;
+    let (count,): (u64,) = {
+        let (count,) = cx.session.gpu.cuDeviceGetCliqueCount(Resolve::resolve(device, cx)?)?;
+        Ok((<_ as Answer<u64>>::answer(count, cx)?,))
+    }?;
+    put(&count, results)
+}

@@ -6,7 +6,9 @@
 
 use super::call::*;
 
-/// Compares call table versions and returns the facts that every process needs first.
+/// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
+/// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
+/// refuses all further calls until the library has sent one that the worker knows.
 pub fn session_hello(
     cx: &mut CallContext<'_>,
     mut args: Reader<'_>,
@@ -149,4 +151,32 @@ pub fn trace_name(cx: &mut CallContext<'_>, mut args: Reader<'_>, results: &mut 
     finish(args)?;
     let (bytes,): (u64,) = { handlers::trace_name(cx, name) }?;
     put(&bytes, results)
+}
+
+/// Begins to record a process of the calling user on the same machine, by its id; 0 is the calling process. Each session records
+/// one process at a time.
+pub fn profile_start(
+    cx: &mut CallContext<'_>,
+    mut args: Reader<'_>,
+    _results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let pid = take::<u32>(&mut args)?;
+    finish(args)?;
+    handlers::profile_start(cx, pid)
+}
+
+/// Bulk out: the next bytes of the recording, lines of the crate `vhost-cuda-profile`. `open` is 0 once all have been read. `ns` is the
+/// clock of the recording, read at the call.
+pub fn profile_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
+    finish(args)?;
+    let (bytes, open, ns): (u64, u32, u64) = { handlers::profile_read(cx) }?;
+    put(&bytes, results)?;
+    put(&open, results)?;
+    put(&ns, results)
+}
+
+/// Ends the recording. What was recorded until then stays until it is read.
+pub fn profile_stop(cx: &mut CallContext<'_>, args: Reader<'_>, _results: &mut Writer<'_>) -> CuResult<()> {
+    finish(args)?;
+    handlers::profile_stop(cx)
 }

@@ -6,18 +6,18 @@
 
 use super::call::*;
 
-/// Loads the host's library of that number, of the major version `major` if possible. `digest` is the digest of the
-/// guest's rows of it.
-pub fn vendor_open(
+/// Loads the host's library of that number, of the major version `major` if possible. Bulk in: the digests of the
+/// guest's rows of it, 64 bits each, by the functions' numbers; 0 for a number without a function. Bulk out: a bit per
+/// digest, beginning with the lowest of the first byte: 1 if the worker's row of that number has the same digest.
+pub fn vendor_load(
     cx: &mut CallContext<'_>,
     mut args: Reader<'_>,
     _results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let library = take::<u32>(&mut args)?;
     let major = take::<u32>(&mut args)?;
-    let digest = take::<u64>(&mut args)?;
     finish(args)?;
-    handlers::vendor_open(cx, library, major, digest)
+    handlers::vendor_load(cx, library, major)
 }
 
 /// Bulk in: a block of arguments; bulk out: a block of answers, if a thread waits for it. Calls the function of
