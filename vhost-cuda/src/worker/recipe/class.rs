@@ -71,13 +71,19 @@ impl Identity {
         Self::Object(Arc::downgrade(object))
     }
 
+    /// Returns whether nothing refers to the object any longer.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Object(object) if object.strong_count() == 0)
+    }
+
+    /// Returns whether both are of the same object of a table.
+    pub fn is_object(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Object(one), Self::Object(other)) if Weak::ptr_eq(one, other))
+    }
+
     /// Returns whether both are of the same object.
     pub fn is(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Object(one), Self::Object(other)) => Weak::ptr_eq(one, other),
-            (Self::Name, Self::Name) => true,
-            _ => false,
-        }
+        self.is_object(other) || matches!((self, other), (Self::Name, Self::Name))
     }
 }
 

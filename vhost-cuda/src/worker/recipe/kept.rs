@@ -16,6 +16,9 @@ pub const MAX_BYTES: usize = 64 << 20;
 pub const FIRST_LOOK: usize = 1 << 20;
 /// The memory of a call besides its data, in bytes: the structure, and its entries in maps.
 pub const CALL_BYTES: usize = 320;
+/// The number of new objects that are looked at together. Most have ended by then if a program makes and ends them in a loop. Their
+/// input, at most 64 KiB each, does not count yet.
+const YOUNG: usize = 64;
 /// Finds the object that has a name now.
 pub type Find<'a> = &'a dyn Fn(&Key) -> Option<Identity>;
 
@@ -39,7 +42,7 @@ pub struct Call {
     pub thread: u32,
     /// The context that was current.
     pub context: ContextId,
-    pub arguments: Box<[u8]>,
+    pub arguments: SmallVec<[u8; 24]>,
     /// The results. Those that a program may have stored must be the same again.
     pub results: Box<[u8]>,
     pub bulk: Bulk,
@@ -102,6 +105,8 @@ impl Kept {
 #[derive(Debug)]
 pub struct State {
     pub kept: HashMap<Key, Kept>,
+    /// The last calls that made objects, before [`Self::settle`].
+    young: Vec<(Key, Identity, Option<Call>)>,
     /// The number of the next call.
     pub next: u64,
     pub bytes: usize,
@@ -121,6 +126,7 @@ impl Default for Recipe {
     fn default() -> Self {
         Self(Mutex::new(State {
             kept: HashMap::new(),
+            young: Vec::new(),
             next: 0,
             bytes: 0,
             look_at: FIRST_LOOK,
@@ -135,11 +141,29 @@ impl State {
         if self.is_given_up {
             return;
         }
-        self.remove(&key);
         let made = call.map(|call| Call { number: self.number(), ..call });
-        let kept = Kept { identity, made, settings: BTreeMap::new() };
-        self.bytes += kept.bytes();
-        self.kept.insert(key, kept);
+        self.young.push((key, identity, made));
+        if self.young.len() >= YOUNG {
+            self.settle(find);
+        }
+    }
+
+    /// Takes the last new objects over, as far as they have not ended.
+    pub fn settle(&mut self, find: Find<'_>) {
+        for (key, identity, made) in std::mem::take(&mut self.young) {
+            if identity.has_ended() {
+                continue;
+            }
+            // Without an identity of its own it may be another object of the same name.
+            let is_known = |kept: &Kept| kept.made.is_some() && kept.identity.is_object(&identity);
+            if self.kept.get(&key).is_some_and(is_known) {
+                continue;
+            }
+            self.remove(&key);
+            let kept = Kept { identity, made, settings: BTreeMap::new() };
+            self.bytes += kept.bytes();
+            self.kept.insert(key, kept);
+        }
         self.bound(find);
     }
 
@@ -152,6 +176,7 @@ impl State {
         call: Call,
         uses: Vec<(Key, Identity)>,
     ) {
+        self.settle(find);
         if self.is_given_up {
             return;
         }
@@ -195,6 +220,7 @@ impl State {
 
     /// Removes all that concerns objects which have ended.
     pub fn look(&mut self, find: Find<'_>) {
+        debug_assert!(self.young.is_empty());
         let lives = |key: &Key, identity: &Identity| find(key).is_some_and(|now| now.is(identity));
         self.kept.retain(|key, kept| {
             kept.settings.retain(|_, (_, uses)| uses.iter().all(|(key, identity)| lives(key, identity)));

@@ -60,9 +60,6 @@ pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8],
             let key = Key::new(place.class, id, cx.context);
             // An object that has ended already needs no call.
             let Some(identity) = find(&key) else { return };
-            if has(recipe, &key, &identity) {
-                return;
-            }
             let Some(bulk) = bulk(&cx.bulk_in, image) else {
                 return never(recipe, opcode, "its input is too long", arguments);
             };
@@ -98,13 +95,6 @@ pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8],
     }
 }
 
-/// Returns whether the call that made this object is kept.
-fn has(recipe: &Recipe, key: &Key, identity: &Identity) -> bool {
-    // Without an identity of its own it may be another object of the same name.
-    let Identity::Object(_) = identity else { return false };
-    recipe.0.lock().kept.get(key).is_some_and(|kept| kept.made.is_some() && kept.identity.is(identity))
-}
-
 /// Notes that the session cannot be made again.
 fn never(recipe: &Recipe, opcode: Opcode, reason: &str, arguments: &[u8]) {
     let mut state = recipe.0.lock();
@@ -116,7 +106,9 @@ fn never(recipe: &Recipe, opcode: Opcode, reason: &str, arguments: &[u8]) {
 /// Describes the recipe. Takes the locks of the tables of objects.
 pub fn describe(session: &SessionState) -> Description {
     let mut state = session.recipe.0.lock();
-    state.look(&|key| find(session, key));
+    let find = |key: &Key| find(session, key);
+    state.settle(&find);
+    state.look(&find);
     let calls = state.kept.values().map(|kept| kept.calls().count()).sum::<usize>();
     let living = || {
         let classes = state.kept.keys().filter_map(|key| Some((key.class, key.class.obstacle()?)));
@@ -135,6 +127,7 @@ pub fn describe(session: &SessionState) -> Description {
     let obstacle = obstacle.or_else(|| is_missing().then(|| NO_IMAGE.to_owned()));
     Description { calls: calls as u64, bytes, obstacle }
 }
+
 /// Looks up the object that has this name now.
 fn find(session: &SessionState, key: &Key) -> Option<Identity> {
     let id = key.id;
@@ -183,6 +176,7 @@ fn bulk(bulk: &BulkIn<'_>, image: Option<KnownImage>) -> Option<Bulk> {
     match image {
         Some(image) => Some(Bulk::Image(image)),
         // The guest may have changed its pages meanwhile. Then its recipe says what it has there now.
+        None if bulk.bytes() == 0 => Some(Bulk::Bytes(Box::default())),
         None if bulk.bytes() <= MAX_BULK => Some(Bulk::Bytes(bulk.contents().ok()?.into_bytes().into())),
         None => None,
     }

@@ -115,7 +115,9 @@ impl Guest {
     /// The calls of the recipe, in their order.
     fn calls(&self) -> Vec<Call> {
         let mut state = self.session.state.recipe.0.lock();
-        state.look(&|key| find(self.session.state, key));
+        let find = |key: &Key| find(self.session.state, key);
+        state.settle(&find);
+        state.look(&find);
         let mut calls: Vec<Call> = state.kept.values().flat_map(Kept::calls).cloned().collect();
         calls.sort_by_key(|call| call.number);
         calls
