@@ -434,13 +434,12 @@ pub enum CtlCommand {
         #[arg(long, conflicts_with = "json")]
         csv: bool,
     },
-}
-
-impl CtlCommand {
-    /// Returns true if the answer describes sessions.
-    pub fn has_table(&self) -> bool {
-        !matches!(self, Self::Replace)
-    }
+    /// Show the number of calls that would make the objects of sessions again, and the first reason why they do not suffice.
+    Recipe {
+        #[command(flatten)]
+        /// The sessions.
+        selected: Selected,
+    },
 }
 
 /// The sessions of a request.

@@ -68,6 +68,18 @@ pub enum Request {
         /// The time to record, in milliseconds. It ends earlier if the client hangs up, or the session ends.
         time_ms: u32,
     },
+    /// Describes the recipes of sessions.
+    Recipe {
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connection: Option<u64>,
+        /// As above.
+        #[serde(default)]
+        all: bool,
+    },
 }
 
 fn default_timeout() -> u32 {
@@ -141,9 +153,24 @@ pub struct Session {
     pub failures: u64,
     /// The time of all moves, in milliseconds.
     pub moving_ms: u64,
+    /// The recipe, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
     /// The reason for which the request was not carried out for this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// The calls that would make a session's objects again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// The number of calls.
+    pub calls: u64,
+    /// Its length in the worker's memory, in bytes.
+    pub bytes: u64,
+    /// The first reason for which it is not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
 }
 
 #[cfg(test)]
@@ -177,6 +204,7 @@ mod tests {
             r#"{"do":"resume","all":true,"hold":true}"#,
             r#"{"do":"resume","all":1}"#,
             r#"{"do":"trace","all":true}"#,
+            r#"{"do":"recipe","all":true,"timeout_ms":1}"#,
             r#"{"do":"resume","timeout_ms":4294967296}"#,
             r#"{"do":"suspend","session":3} x"#,
         ] {

@@ -20,9 +20,10 @@ use crate::limits::account::{Share, Slot, Terms};
 
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::cache`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
-pub const VERSION: u32 = 1;
-/// The versions of workers that this daemon takes over: its own, and that of the release before.
-pub const VERSIONS: RangeInclusive<u32> = 1..=VERSION;
+pub const VERSION: u32 = 2;
+/// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
+/// state, so their workers cannot come.
+pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
 
 /// The maximum payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
@@ -64,6 +65,10 @@ pub const TO_FORGET: u32 = 11;
 /// [`super::recording::START`], [`super::recording::READ`] or [`super::recording::STOP`], a `u32`. The answer is a [`FROM_REPLY`]
 /// with the frame's id.
 pub const TO_PROFILE: u32 = 12;
+
+/// [`ToWorker::kind`]: describes the session's recipe. No payload. The answer is a [`FROM_REPLY`] with the frame's id and
+/// [`super::recipes::Description`].
+pub const TO_RECIPE: u32 = 13;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;

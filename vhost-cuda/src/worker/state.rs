@@ -30,6 +30,7 @@ use super::objects::images::Images;
 use super::objects::linker::Links;
 use super::objects::resources::DevResources;
 use super::profile::Profile;
+use super::recipe::kept::Recipe;
 use super::run::exec_callbacks::ExecCallbacks;
 use super::run::gate::Gate;
 use super::run::order::Order;
@@ -110,6 +111,8 @@ pub struct SessionState {
     pub trace: Trace,
     /// What the session does, for the operator.
     pub profile: Profile,
+    /// The calls that would make its objects again.
+    pub recipe: Recipe,
     /// Release thresholds of pools that the driver does not get because of the quota.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     /// Memory of `cuMemAlloc` that may move.
@@ -235,6 +238,7 @@ impl SessionState {
             host_memory: HostMemory::default(),
             trace: Trace::new(limits.libraries.clone()),
             profile: Profile::default(),
+            recipe: Recipe::default(),
             vendor: Vendor::new(limits.libraries),
             thresholds: Mutex::default(),
             placed,

@@ -15,7 +15,7 @@ pub(super) mod resources;
 mod user_objects;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
@@ -57,6 +57,12 @@ impl Table {
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
         self.entries.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Returns the object of `id` without keeping it, if there is one.
+    pub fn weak(&self, id: u64) -> Option<Weak<Object>> {
+        // Not by a reference of the caller's: that might be the last one.
+        self.entries.read().get(&id)?.as_ref().map(Arc::downgrade)
     }
 
     /// Returns the key that identifies an object of this table among those of all tables.
@@ -215,6 +221,11 @@ impl Values {
         }
         contexts.insert(value, context);
         Ok(())
+    }
+
+    /// Returns whether there is an object of this value.
+    pub fn has(&self, value: u64) -> bool {
+        self.contexts.lock().contains_key(&value)
     }
 
     /// Removes an object.

@@ -26,6 +26,7 @@ use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
+use crate::worker::recipe;
 use crate::worker::state::SessionState;
 use crate::worker::trace::{CORRELATION, Caller, api_call};
 
@@ -46,9 +47,8 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let recorded = recorded(&cx, 0);
-    let outcome = session
-        .trace
-        .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome =
+        session.trace.during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, args, &mut writer));
     count(session, opcode);
     if let Some(recorded) = recorded {
         add_call(session, cx.thread, opcode, recorded, outcome);
@@ -99,9 +99,8 @@ pub fn execute_posted(
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
     let recorded = recorded(&cx, POSTED);
-    let outcome = session
-        .trace
-        .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome =
+        session.trace.during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, args, &mut writer));
     count(session, opcode);
     if let Some(recorded) = recorded {
         add_call(session, cx.thread, opcode, recorded, outcome);
@@ -195,7 +194,7 @@ fn count(session: &SessionState, opcode: Option<Opcode>) {
 fn run(
     opcode: Option<Opcode>,
     cx: &mut CallContext<'_>,
-    args: Reader<'_>,
+    args: &[u8],
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
@@ -209,11 +208,14 @@ fn run(
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
     let changing = cx.session.preparing.before(opcode.facts(), &cx.session.gpu);
-    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, &mut pass, args, results));
+    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, &mut pass, Reader::new(args), results));
     cx.session.preparing.after(opcode.facts());
     cx.thread.queued = opcode.facts().is_only_queued();
     // A context may end here.
     cx.thread.held.release();
+    if let (true, Some(rule)) = (outcome.is_ok(), recipe::rule(opcode)) {
+        recipe::note(rule, opcode, cx, args, results.written());
+    }
     drop(changing);
     drop(pass);
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
