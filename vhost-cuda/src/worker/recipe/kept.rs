@@ -18,7 +18,7 @@ pub const FIRST_LOOK: usize = 1 << 20;
 pub const CALL_BYTES: usize = 320;
 /// The number of new objects that are looked at together. Most have ended by then if a program makes and ends them in a loop. Their
 /// input, at most 64 KiB each, does not count yet.
-const YOUNG: usize = 64;
+const YOUNG: usize = 16;
 /// Finds the object that has a name now.
 pub type Find<'a> = &'a dyn Fn(&Key) -> Option<Identity>;
 
@@ -150,7 +150,8 @@ impl State {
 
     /// Takes the last new objects over, as far as they have not ended.
     pub fn settle(&mut self, find: Find<'_>) {
-        for (key, identity, made) in std::mem::take(&mut self.young) {
+        let mut young = std::mem::take(&mut self.young);
+        for (key, identity, made) in young.drain(..) {
             if identity.has_ended() {
                 continue;
             }
@@ -164,6 +165,8 @@ impl State {
             self.bytes += kept.bytes();
             self.kept.insert(key, kept);
         }
+        // Its room is used again.
+        self.young = young;
         self.bound(find);
     }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the recipe does with a call, derived from its row.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -66,20 +65,25 @@ pub enum Rule {
     ThreadEnds,
 }
 
-/// The rules by the numbers of their calls. Calls without one do not concern the recipe.
-static RULES: LazyLock<HashMap<u32, Rule>> = LazyLock::new(|| {
-    let rules = ROWS.iter().filter_map(|row| Some((row.opcode, of_row(row)?)));
-    rules.collect()
+/// The rules at the numbers of their calls. Calls without one do not concern the recipe.
+static RULES: LazyLock<Vec<Option<Box<Rule>>>> = LazyLock::new(|| {
+    let mut rules = Vec::new();
+    for row in ROWS {
+        let number = row.opcode as usize;
+        rules.resize_with(rules.len().max(number + 1), || None);
+        rules[number] = of_row(row).map(Box::new);
+    }
+    rules
 });
 
 /// Returns the rule of a call.
 pub fn rule(opcode: Opcode) -> Option<&'static Rule> {
     let concerned = match opcode.facts().state {
-        State::Creates(_) | State::Sets(_) => true,
+        State::Creates(Makes::Named(_) | Makes::Never(_)) | State::Sets(_) => true,
         State::Ends => opcode == Opcode::session_thread_exit,
-        State::Writes | State::Nothing | State::Library => false,
+        State::Creates(Makes::Addresses) | State::Writes | State::Nothing | State::Library => false,
     };
-    if concerned { RULES.get(&(opcode as u32)) } else { None }
+    if concerned { RULES.get(opcode as usize)?.as_deref() } else { None }
 }
 
 /// Returns the inputs or results with their bytes.
