@@ -407,6 +407,10 @@ pub enum CtlCommand {
         /// Let calls of the program wait until `resume`. Without it, the next call that needs the GPU resumes.
         #[arg(long)]
         hold: bool,
+        /// End the driver's contexts and objects of the sessions, too, so that nothing of them is left on the card. Where contents would
+        /// be lost, a session is only suspended, and the reason is printed.
+        #[arg(long)]
+        deep: bool,
     },
     /// Replace the daemon's program by the one that is installed now, while programs run. Options are read again.
     Replace,

@@ -5,6 +5,7 @@
 mod captures;
 mod control;
 mod costs;
+mod deep;
 mod endings;
 mod environment;
 mod errors;
@@ -89,6 +90,7 @@ fn collect(suite: &mut Suite) {
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);
     suspended::collect(suite);
+    deep::collect(suite);
     time_limit::collect(suite);
 }
 

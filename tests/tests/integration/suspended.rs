@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::Value;
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -36,13 +37,25 @@ const ROUNDS: u32 = 20;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
-        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program));
+        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program, Asked::Plain));
     }
     suite.test("suspended::work_that_does_not_end_goes_on", work_that_does_not_end_goes_on);
     suite.test("suspended::a_budget_is_kept", a_budget_is_kept);
 }
 
-fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
+/// The request that a program is suspended by, and what must come of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Its memory leaves the card.
+    Plain,
+    /// The driver's objects end, too.
+    Deep,
+    /// The same, where nothing would be lost.
+    DeepIfPossible,
+}
+
+/// Runs a program of the table while it is suspended at random moments.
+pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked) -> Result<()> {
     let controlled = Controlled::start(kit, &[], None)?;
     let Controlled { route, control, .. } = &controlled;
     let case = case(program);
@@ -55,10 +68,15 @@ fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
             while !is_over.load(Ordering::Relaxed) {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // Sessions come and go meanwhile.
-                let answer = control.ask(r#"{"do":"suspend","all":true,"timeout_ms":2000}"#);
+                let is_deep = asked != Asked::Plain;
+                let request = format!(r#"{{"do":"suspend","all":true,"timeout_ms":2000,"deep":{is_deep}}}"#);
+                let answer = control.ask(&request);
                 let sessions = answer.ok().and_then(|answer| answer["sessions"].as_array().cloned());
-                let moved =
-                    sessions.iter().flatten().any(|session| session["suspensions"].as_u64() > Some(0));
+                let counts = |session: &Value| match asked {
+                    Asked::Deep => session["deep"] == true,
+                    _ => session["suspensions"].as_u64() > Some(0),
+                };
+                let moved = sessions.iter().flatten().any(counts);
                 suspensions.fetch_add(moved.into(), Ordering::Relaxed);
                 thread::sleep(Duration::from_micros((random >> 33) % PAUSE_US));
             }

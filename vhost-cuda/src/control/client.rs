@@ -27,10 +27,10 @@ pub fn run(args: &CtlArgs) -> Result<()> {
     let request = match &args.command {
         CtlCommand::Status => Request::Status {},
         CtlCommand::Replace => Request::Replace {},
-        CtlCommand::Suspend { selected, timeout, hold } => {
+        CtlCommand::Suspend { selected, timeout, hold, deep } => {
             let Selected { session, connection, all } = *selected;
             let timeout_ms = milliseconds(*timeout);
-            Request::Suspend { session, connection, all, timeout_ms, hold: *hold }
+            Request::Suspend { session, connection, all, timeout_ms, hold: *hold, deep: *deep }
         }
         CtlCommand::Resume { selected, timeout } => {
             let Selected { session, connection, all } = *selected;
@@ -195,11 +195,15 @@ fn recipes(answer: &Answer) -> String {
     text + &errors(answer)
 }
 
-/// Returns a line for each session that the request was not carried out for.
+/// Returns a line for each session that the request was not carried out for, or not as deeply as asked.
 fn errors(answer: &Answer) -> String {
-    let line =
-        |session: &Session| Some(format!("session {}: {}\n", session.session, session.error.as_ref()?));
-    answer.sessions.iter().filter_map(line).collect()
+    let lines = |session: &Session| {
+        let number = session.session;
+        let error = session.error.as_ref().map(|error| format!("session {number}: {error}\n"));
+        let not_deep = session.not_deep.as_ref().map(|why| format!("session {number}: NOT deep: {why}\n"));
+        error.into_iter().chain(not_deep).collect::<String>()
+    };
+    answer.sessions.iter().map(lines).collect()
 }
 
 #[cfg(test)]
@@ -217,6 +221,7 @@ mod tests {
             suspensions: 4,
             resumes: 4,
             error: Some("its work did not end".into()),
+            not_deep: Some("it is not suspended".into()),
             ..Session::default()
         };
         let limit = Some(5 << 20);
@@ -226,7 +231,8 @@ mod tests {
         let fields: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(fields, ["1", "2", "python3", "0", "0", "running", "3", "0", "0", "0", "8", "0.0"]);
         assert_eq!(lines[2], "session 2: its work did not end");
-        assert_eq!(lines[3], "host memory of suspended sessions: 0 of 5 MiB");
+        assert_eq!(lines[3], "session 2: NOT deep: it is not suspended");
+        assert_eq!(lines[4], "host memory of suspended sessions: 0 of 5 MiB");
     }
     #[test]
     fn recipes_have_a_reason_or_none() {

@@ -37,6 +37,9 @@ pub enum Request {
         /// True if calls of the program do not bring it back.
         #[serde(default)]
         hold: bool,
+        /// True if the driver's objects of suspended sessions end, too.
+        #[serde(default)]
+        deep: bool,
     },
     /// Brings device memory back.
     Resume {
@@ -153,6 +156,12 @@ pub struct Session {
     pub failures: u64,
     /// The time of all moves, in milliseconds.
     pub moving_ms: u64,
+    /// If a deep suspension was asked for: whether the driver's objects have ended, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deep: Option<bool>,
+    /// The reason if they have not. The session is suspended, or runs, as `state` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_deep: Option<String>,
     /// The recipe, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
@@ -190,6 +199,7 @@ mod tests {
             all: false,
             timeout_ms: DEFAULT_TIMEOUT_MS,
             hold: false,
+            deep: false,
         };
         assert_eq!(parsed(r#"{"do":"suspend","session":3}"#), Some(suspend.clone()));
         assert_eq!(parsed(&serde_json::to_string(&suspend).unwrap()), Some(suspend));

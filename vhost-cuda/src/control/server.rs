@@ -222,6 +222,16 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let sessions: Vec<_> = match request {
         Request::Status {} => members.iter().map(|member| describe(member, None)).collect(),
         Request::Recipe { .. } => for_each(&members, with_recipe),
+        Request::Suspend { deep: true, .. } => for_each(&members, |member| {
+            let error = carry_out(member).map(|error| error.to_string());
+            // Also if it was suspended before.
+            let not_deep = match &error {
+                None => deepen(member),
+                Some(_) => Some("it is not suspended".to_owned()),
+            };
+            let deep = Some(not_deep.is_none());
+            protocol::Session { deep, not_deep, ..describe(member, error) }
+        }),
         _ => for_each(&members, |member| describe(member, carry_out(member).map(|error| error.to_string()))),
     };
     let (host_memory_used, host_memory_limit) = suspender.host_memory();
@@ -238,6 +248,15 @@ pub(super) fn missing(selected: Selection, members: &[Member]) -> Option<String>
         }
         _ => None,
     }
+}
+
+/// Ends the driver's objects of a suspended session. Returns the reason if they have not ended.
+fn deepen(member: &Member) -> Option<String> {
+    let phase = member.session.residence().moves().phase;
+    if phase == Phase::Running {
+        return Some("it has no memory that can move".to_owned());
+    }
+    member.session.deepen().unwrap_or_else(|error| Some(error.to_string()))
 }
 
 fn with_recipe(member: &Member) -> protocol::Session {
@@ -272,8 +291,8 @@ pub(super) fn describe(member: &Member, error: Option<String>) -> protocol::Sess
         resumes: moves.resumes,
         failures: moves.failures,
         moving_ms: u64::try_from(moves.moving.as_millis()).unwrap_or(u64::MAX),
-        recipe: None,
         error,
+        ..protocol::Session::default()
     }
 }
 

@@ -70,6 +70,10 @@ pub const TO_PROFILE: u32 = 12;
 /// [`super::recipes::Description`].
 pub const TO_RECIPE: u32 = 13;
 
+/// [`ToWorker::kind`]: ends the driver's objects of a suspended session until it is resumed. No payload. The answer is as for
+/// [`TO_RECIPE`], with the reason if the session is suspended as before.
+pub const TO_DEEPEN: u32 = 14;
+
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
 /// [`FromWorker::kind`]: CUDA could not be initialised; the payload is the reason in UTF-8.

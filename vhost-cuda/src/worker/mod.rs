@@ -35,8 +35,8 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_FORGET, TO_MEMORY, TO_PROFILE, TO_RECIPE, TO_REGION, TO_RESUME,
-    TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_MEMORY, TO_PROFILE, TO_RECIPE, TO_REGION,
+    TO_RESUME, TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
@@ -78,7 +78,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             start::set_name(start::NAME_SESSION);
         }
         match frame.header.kind {
-            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE | TO_RECIPE => executors.submit(frame),
+            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE | TO_RECIPE | TO_DEEPEN => executors.submit(frame),
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
                 let file = match (frame.file, &session.mapper) {

@@ -335,6 +335,13 @@ impl SessionState {
 
     /// Forgets the objects that ended with a context that the driver has destroyed. Its name is free from now on.
     pub fn context_ended(&self, context: u64) {
+        if self.suspension.makes_again.load(Ordering::Relaxed) {
+            // Its memory is in the store. Tables of memory and of pages stay as they are until the context is made again.
+            self.copies.forget_context(context);
+            self.host_memory.forget_context(context);
+            self.allocations().quota.forget_context(context);
+            return self.contexts.ended(context);
+        }
         self.objects.textures.forget_context(context);
         self.objects.surfaces.forget_context(context);
         self.copies.forget_context(context);

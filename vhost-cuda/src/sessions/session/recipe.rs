@@ -3,7 +3,7 @@
 
 use super::Session;
 use super::asked::AskError;
-use crate::sessions::link::TO_RECIPE;
+use crate::sessions::link::{TO_DEEPEN, TO_RECIPE};
 use crate::sessions::recipes::Description;
 
 impl Session {
@@ -13,5 +13,14 @@ impl Session {
     pub fn recipe(&self) -> Result<Description, AskError> {
         let answer = self.ask(&self.recipe, TO_RECIPE, &[])?;
         Description::read(&answer).ok_or(AskError::Malformed)
+    }
+
+    /// Ends the driver's objects of the suspended session, until it is resumed. Returns the reason if they have not ended: then it is
+    /// suspended as before.
+    ///
+    /// Errors: see [`AskError`].
+    pub fn deepen(&self) -> Result<Option<String>, AskError> {
+        let answer = self.ask(&self.recipe, TO_DEEPEN, &[])?;
+        Description::read(&answer).map(|answer| answer.obstacle).ok_or(AskError::Malformed)
     }
 }

@@ -257,7 +257,6 @@ impl Objects {
     }
 
     /// Removes all names.
-    #[cfg(any(test, fuzzing))]
     pub fn take_all(&self) {
         for table in self.of_contexts().into_iter().chain([&self.libraries, &self.pools, &self.descriptions])
         {

@@ -33,7 +33,6 @@ pub enum Bulk {
 
 /// A call that is made again.
 #[derive(Clone, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "only tests make sessions again so far"))]
 pub struct Call {
     /// Its place in the order of calls.
     pub number: u64,
@@ -119,12 +118,12 @@ pub struct State {
 }
 
 /// The recipe of a session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Recipe(pub(super) Mutex<State>);
 
-impl Default for Recipe {
+impl Default for State {
     fn default() -> Self {
-        Self(Mutex::new(State {
+        Self {
             kept: HashMap::new(),
             young: Vec::new(),
             next: 0,
@@ -132,7 +131,7 @@ impl Default for Recipe {
             look_at: FIRST_LOOK,
             obstacle: None,
             is_given_up: false,
-        }))
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Memory is not in it: the tables of memory have all that is needed ([`crate::worker::memory`]).
 
+pub mod again;
 mod class;
 pub mod kept;
 pub mod requests;
@@ -17,7 +18,7 @@ use cuda_library_rows::library_of;
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphExecId, GraphId, Opcode};
 
 use self::class::{Class, Identity};
-use self::kept::{Bulk, Call, Kept, Key, Recipe};
+use self::kept::{Bulk, Call, Kept, Key, Recipe, State};
 pub use self::rule::rule;
 use self::rule::{Place, Rule, Subject};
 use crate::sessions::recipes::Description;
@@ -110,22 +111,24 @@ pub fn describe(session: &SessionState) -> Description {
     state.settle(&find);
     state.look(&find);
     let calls = state.kept.values().map(|kept| kept.calls().count()).sum::<usize>();
-    let living = || {
-        let classes = state.kept.keys().filter_map(|key| Some((key.class, key.class.obstacle()?)));
-        classes.min().map(|(_, obstacle)| obstacle.to_owned())
-    };
     let of_calls = state.kept.values().flat_map(Kept::calls).filter_map(|call| match &call.bulk {
         Bulk::Image(image) => Some(image.clone()),
         Bulk::Bytes(_) => None,
     });
     let images: Vec<_> = of_calls.collect();
-    let obstacle = state.obstacle.clone().or_else(living);
+    let obstacle = state.obstacle.clone().or_else(|| living_obstacle(&state));
     let bytes = state.bytes as u64;
     drop(state);
     // The daemon answers, which may take longer.
     let is_missing = || images.iter().any(|image| !session.images.has(image));
     let obstacle = obstacle.or_else(|| is_missing().then(|| NO_IMAGE.to_owned()));
     Description { calls: calls as u64, bytes, obstacle }
+}
+
+/// Returns the reason if there are objects that no call makes again.
+fn living_obstacle(state: &State) -> Option<String> {
+    let classes = state.kept.keys().filter_map(|key| Some((key.class, key.class.obstacle()?)));
+    classes.min().map(|(_, obstacle)| obstacle.to_owned())
 }
 
 /// Looks up the object that has this name now.

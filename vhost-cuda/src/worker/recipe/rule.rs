@@ -78,12 +78,7 @@ static RULES: LazyLock<Vec<Option<Box<Rule>>>> = LazyLock::new(|| {
 
 /// Returns the rule of a call.
 pub fn rule(opcode: Opcode) -> Option<&'static Rule> {
-    let concerned = match opcode.facts().state {
-        State::Creates(Makes::Named(_) | Makes::Never(_)) | State::Sets(_) => true,
-        State::Ends => opcode == Opcode::session_thread_exit,
-        State::Creates(Makes::Addresses) | State::Writes | State::Nothing | State::Library => false,
-    };
-    if concerned { RULES.get(opcode as usize)?.as_deref() } else { None }
+    RULES.get(opcode as usize)?.as_deref()
 }
 
 /// Returns the inputs or results with their bytes.

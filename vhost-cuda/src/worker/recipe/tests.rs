@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+mod again;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use virtio_cuda_protocol::cuda::table::{Field, ROWS, Row};

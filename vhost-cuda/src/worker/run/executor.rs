@@ -20,7 +20,7 @@ use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
 use crate::sessions::link::{
-    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_PROFILE, TO_RECIPE, TO_UNPIN,
+    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_PROFILE, TO_RECIPE, TO_UNPIN,
 };
 use crate::sessions::recording::STOP;
 use crate::timers;
@@ -116,8 +116,8 @@ impl Executors {
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
-        if frame.header.kind == TO_RECIPE {
-            // It waits for locks that are held while the driver makes a context.
+        if [TO_RECIPE, TO_DEEPEN].contains(&frame.header.kind) {
+            // It waits for locks that are held while the driver makes a context, and for moves.
             let waits = self.start("recipe", recipe::execute)?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
