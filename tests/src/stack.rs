@@ -39,6 +39,9 @@ const RUNTIMES: [&str; 3] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so
 #[derive(Clone, Debug)]
 pub struct Stack {
     root: PathBuf,
+    /// The stacks of the daemon and of the guest libraries, if they are of another release.
+    daemon_of: Option<PathBuf>,
+    guest_of: Option<PathBuf>,
 }
 
 impl Stack {
@@ -47,18 +50,45 @@ impl Stack {
         let Some(root) = env::var_os(STACK_VARIABLE).filter(|value| !value.is_empty()) else {
             bail!("{STACK_VARIABLE} is not set: run `cargo xtask test`, which builds the stack and sets it");
         };
-        let stack = Self { root: root.into() };
-        for part in [stack.daemon(), stack.guest_libraries().join("libcudart.so.13"), stack.emulator()] {
+        let stack = Self { root: root.into(), daemon_of: None, guest_of: None };
+        stack.check()?;
+        Ok(stack)
+    }
+
+    /// The same with daemon and guest libraries of the release before, which the level `pair` has built.
+    pub fn before(&self) -> Result<Self> {
+        let before = Some(self.root.join("before"));
+        let stack = Self { daemon_of: before.clone(), guest_of: before, ..self.clone() };
+        stack.check()?;
+        Ok(stack)
+    }
+
+    /// The same with the daemon of `other`.
+    pub fn with_daemon_of(&self, other: &Self) -> Self {
+        Self { daemon_of: other.daemon_of.clone(), ..self.clone() }
+    }
+
+    /// The same with the guest libraries of `other`.
+    pub fn with_guest_of(&self, other: &Self) -> Self {
+        Self { guest_of: other.guest_of.clone(), ..self.clone() }
+    }
+
+    fn check(&self) -> Result<()> {
+        for part in [self.daemon(), self.guest_libraries().join(RUNTIMES[0]), self.emulator()] {
             if !part.exists() {
-                bail!("{STACK_VARIABLE}={} has no {}", stack.root.display(), part.display());
+                bail!("{STACK_VARIABLE}={} has no {}", self.root.display(), part.display());
             }
         }
-        Ok(stack)
+        Ok(())
+    }
+
+    fn guest(&self) -> PathBuf {
+        self.guest_of.as_ref().unwrap_or(&self.root).join("guest")
     }
 
     /// The daemon.
     pub fn daemon(&self) -> PathBuf {
-        self.root.join("bin/vhost-user-cuda")
+        self.daemon_of.as_ref().unwrap_or(&self.root).join("bin/vhost-user-cuda")
     }
 
     /// The device plugin of Kubernetes.
@@ -68,22 +98,22 @@ impl Stack {
 
     /// The folder of the libcudart and `libcuda.so.1` for guests.
     pub fn guest_libraries(&self) -> PathBuf {
-        self.root.join("guest/lib")
+        self.guest().join("lib")
     }
 
     /// The program that starts others so that they use the guest's libraries.
     pub fn launcher(&self) -> PathBuf {
-        self.root.join("guest/bin/vhost-cuda-run")
+        self.guest().join("bin/vhost-cuda-run")
     }
 
     /// The program that runs others and prints tables of what they did.
     pub fn profiler(&self) -> PathBuf {
-        self.root.join("guest/bin/vhost-cuda-prof")
+        self.guest().join("bin/vhost-cuda-prof")
     }
 
     /// The folder of settings for people who compile in a guest.
     pub fn guest_settings(&self) -> PathBuf {
-        self.root.join("guest/etc")
+        self.guest().join("etc")
     }
 
     /// The programs of a cluster of Kubernetes.

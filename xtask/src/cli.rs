@@ -10,7 +10,6 @@ use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::fuzz::{self, FuzzArguments};
-use crate::generate::{self, GenerateArguments};
 use crate::instructions::{self, InstructionsArguments};
 use crate::layers::{self, LayersArguments};
 use crate::package::{self, PackageArguments};
@@ -85,7 +84,7 @@ struct SetupArguments {
     /// Only these parts, with a comma between them
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<setup::Part>,
-    /// Afterwards, remove kernels and QEMUs of earlier configurations, compilers and patches from the cache
+    /// Afterwards, remove kernels and QEMUs of earlier configurations, compilers and patches, and earlier releases, from the cache
     #[arg(long)]
     prune: bool,
 }
@@ -105,6 +104,13 @@ struct DemoArguments {
     /// The GPU: `auto` (a real one if there is one), `emulated`, or the path of a libcuda.so.1
     #[arg(long, default_value = "auto")]
     device: String,
+}
+
+#[derive(Debug, Args)]
+struct GenerateArguments {
+    /// Only fail if a file is not up to date
+    #[arg(long)]
+    check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -134,7 +140,7 @@ impl Cli {
             Command::Conformance(arguments) => return conformance::run(&paths, &arguments),
             Command::Programs(arguments) => return programs::run(&paths, &arguments),
             Command::Suites(arguments) => return suites::run(&paths, &arguments),
-            Command::Generate(arguments) => generate::run(&paths, &arguments)?,
+            Command::Generate(arguments) => cuda_api_generator::run(&paths.root, arguments.check)?,
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,
             Command::Dkms(arguments) => dkms::run(&paths, &arguments)?,

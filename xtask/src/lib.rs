@@ -14,7 +14,6 @@ pub mod deny;
 pub mod dkms;
 pub mod explain;
 pub mod fuzz;
-pub mod generate;
 pub mod instructions;
 pub mod layers;
 pub mod package;

@@ -12,6 +12,7 @@ use std::{fmt, fs, hint, thread};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
+use crate::build::before::Before;
 use crate::build::{Sanitized, Stack};
 use crate::paths::Paths;
 use crate::progress::duration;
@@ -36,6 +37,8 @@ pub enum Level {
     Hostile,
     /// In a guest.
     Vm,
+    /// This release and the one before together; only on request.
+    Pair,
     /// The device plugin in a cluster of Kubernetes; only on request. Needs root.
     Kubernetes,
 }
@@ -73,6 +76,9 @@ pub struct TestArguments {
     /// Seconds of tests that run for a time: soak, stress
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
+    /// The commit of the release before, with all its digits, for level pair; else the one in tests/release-before
+    #[arg(long, value_name = "COMMIT")]
+    before: Option<String>,
     /// Keep so many processors busy meanwhile
     #[arg(long, value_name = "PROCESSORS", default_value_t = 0)]
     busy: usize,
@@ -212,6 +218,11 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
         let passed = [crates?, helpers?, check_model(paths, arguments)?] == [true; 3];
         return Ok(if passed { Outcome::Passed } else { Outcome::Failed });
     }
+    if level == Level::Pair
+        && let Some(why) = name_before(paths, stack, arguments)?
+    {
+        return Ok(Outcome::Skipped(why));
+    }
     let source = paths.root.join("tests/tests").join(&name);
     if !source.is_dir() && !source.with_extension("rs").exists() {
         return Ok(Outcome::Skipped("nobody has written it yet".to_owned()));
@@ -256,10 +267,23 @@ fn cargo_test(
 
 /// Links the cluster's programs into the stack, where the tests look for them.
 fn name_cluster(paths: &Paths, stack: &Stack) -> Result<()> {
-    let link = stack.folder.join("kubernetes");
+    link_into(stack, "kubernetes", &setup::kubernetes::find(paths)?)
+}
+
+/// Builds the release before and links it into the stack. Returns the reason for which its sources are not here, if so.
+fn name_before(paths: &Paths, stack: &Stack, arguments: &TestArguments) -> Result<Option<String>> {
+    let named = || build::before::commit(&paths.root);
+    let commit = arguments.before.clone().map_or_else(named, Ok)?;
+    match build::before::build(paths, &commit)? {
+        Before::Missing(why) => Ok(Some(why)),
+        Before::Built(folder) => link_into(stack, "before", &folder).map(|()| None),
+    }
+}
+
+fn link_into(stack: &Stack, name: &str, target: &Path) -> Result<()> {
+    let link = stack.folder.join(name);
     let _ = fs::remove_file(&link);
-    symlink(setup::kubernetes::find(paths)?, &link)
-        .with_context(|| format!("Cannot create {}", link.display()))
+    symlink(target, &link).with_context(|| format!("Cannot create {}", link.display()))
 }
 
 /// Runs the hand-off of lanes in every interleaving: the same code, built with loom's atomics.

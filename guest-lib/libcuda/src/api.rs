@@ -6,9 +6,9 @@ use virtio_cuda_client::caller::EntryPoint;
 use virtio_cuda_client::protocol::{ContextId, StreamId};
 use virtio_cuda_client::{Call, Caller, CudaError};
 
-use crate::context::table::current;
 use crate::driver::Driver;
 use crate::handles::{self, Kind};
+use crate::state::contexts::current;
 
 /// The per-thread default stream as programs pass it (`CU_STREAM_PER_THREAD`).
 pub const PER_THREAD: u64 = 2;
@@ -114,6 +114,15 @@ impl Api {
     pub fn stream(&self, handle: u64) -> Result<StreamId, CudaError> {
         handles::check(Kind::Stream, handle)?;
         Ok(if handle == 0 { self.default_stream() } else { StreamId(handle) })
+    }
+
+    /// Returns the context of a stream. CUDA's default streams belong to the current context.
+    pub fn context_of_stream(&self, handle: u64) -> Result<u64, CudaError> {
+        if handle <= PER_THREAD {
+            Ok(self.context()?.0)
+        } else {
+            Ok(self.driver.streams.get(handle)?.context)
+        }
     }
 
     /// Returns the program's address for a GPU address; the two may differ for host memory.

@@ -12,8 +12,8 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::handles::{DISABLE_TIMING, Kind, new_handle};
-use crate::stream::reached::Reached;
-use crate::stream::table::Event;
+use crate::state::reached::Reached;
+use crate::state::streams::Event;
 
 /// `CU_EVENT_*`.
 const BLOCKING_SYNC: u32 = 1;

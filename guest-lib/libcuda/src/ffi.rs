@@ -13,6 +13,9 @@ use cuda_abi::pointers::{self, NullPointer};
 use cuda_abi::prototypes::{Parameter, Shape};
 use virtio_cuda_client::CudaError;
 
+/// `CUresult`.
+pub type CUresult = i32;
+
 /// The driver API's answer to NULL.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverApi;

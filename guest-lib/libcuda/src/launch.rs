@@ -12,10 +12,10 @@ use virtio_cuda_client::{Call, CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::graph::wire::put;
-use crate::memory::moving::Uses;
-use crate::module::function_table::Parameters;
-use crate::module::proven::ProvenShapes;
+use crate::state::modules::functions::Parameters;
+use crate::state::modules::proven::ProvenShapes;
+use crate::state::moving::Uses;
+use crate::wire::put;
 
 /// Keys of the `extra` form.
 const LAUNCH_PARAM_END: usize = 0;

@@ -20,6 +20,7 @@ mod ffi;
 mod graph;
 mod handles;
 mod ipc;
+mod jit;
 mod launch;
 mod local;
 mod memory;
@@ -29,11 +30,14 @@ mod occupancy;
 mod old_launch;
 mod plain;
 mod pool;
-mod post;
+mod state;
 mod stream;
 mod texture;
+mod tokens;
 mod trace;
 mod vmm;
+mod wire;
+mod work;
 
 /// Returns every entry point that this library defines.
 fn all_entry_points() -> impl Iterator<Item = &'static entry::EntryPoint> {

@@ -7,13 +7,13 @@ use cuda_abi::CUlaunchConfig;
 use virtio_cuda_client::protocol::{FunctionId, LaunchShape};
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::launch;
-use crate::module::answers::Query;
 use crate::module::function::get_attribute;
+use crate::state::contexts::current;
+use crate::state::modules::answers::Query;
 
 /// `CUoccupancyB2DSize`: bytes of dynamic shared memory for a block size.
 type BlockSizeToSharedBytes = Option<extern "C" fn(i32) -> usize>;

@@ -11,7 +11,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::In;
 use crate::launch;
-use crate::module::function_table::{Function, Prepared};
+use crate::state::modules::functions::{Function, Prepared};
 
 /// Maximum bytes of parameters that these calls can set.
 const MAX_PARAMETER_BYTES: usize = 4096;

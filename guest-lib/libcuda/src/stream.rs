@@ -3,15 +3,11 @@
 //! Streams.
 
 pub mod callback;
-pub mod callback_table;
 pub mod callback_thread;
 pub mod capture;
-pub mod captures;
-pub mod in_callback;
-pub mod make;
-pub mod reached;
-pub mod table;
 pub mod values;
+
+use std::thread;
 
 use virtio_cuda_client::protocol::{EventId, StreamId};
 use virtio_cuda_client::touched::graphs_use_events;
@@ -22,9 +18,10 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::handles::{Kind, check};
-use crate::memory::moving::Attachment;
-use crate::stream::make::NON_BLOCKING;
-use crate::stream::table::Stream;
+use crate::state::captures::Capturing;
+use crate::state::moving::Attachment;
+use crate::state::streams::Stream;
+use crate::work::make::NON_BLOCKING;
 
 /// `CU_MEM_ATTACH_HOST` and `CU_MEM_ATTACH_SINGLE`.
 const ATTACH_HOST: u32 = 2;
@@ -54,13 +51,18 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
 }
 
 impl Api {
-    /// Returns the context of a stream. CUDA's default streams belong to the current context.
-    pub fn context_of_stream(&self, handle: u64) -> Result<u64, CudaError> {
-        if handle <= PER_THREAD {
-            Ok(self.context()?.0)
-        } else {
-            Ok(self.driver.streams.get(handle)?.context)
-        }
+    /// Returns the program's stream `handle` as captures identify it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_HANDLE`; `CUDA_ERROR_INVALID_CONTEXT` without a context.
+    pub fn capturing(&self, handle: u64) -> Result<Capturing, CudaError> {
+        let (context, stream) = (self.context_of_stream(handle)?, self.stream(handle)?.0);
+        Ok(Capturing { context, stream, thread: (stream == PER_THREAD).then(|| thread::current().id()) })
+    }
+
+    /// Returns the green context of a stream (0 if it has none), and the context of the stream.
+    pub fn green_context_of_stream(&self, stream: u64) -> Result<(u64, u64), CudaError> {
+        let context = self.context_of_stream(stream)?;
+        Ok(self.driver.greens.of_context(context).unwrap_or((0, context)))
     }
 }
 

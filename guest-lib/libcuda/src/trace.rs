@@ -17,7 +17,7 @@ use virtio_cuda_client::{CudaError, calls, trace};
 use zerocopy::IntoBytes;
 
 use crate::driver::Driver;
-use crate::entry::CUresult;
+use crate::ffi::CUresult;
 
 /// The number of work items per read.
 const AT_A_TIME: usize = 500;

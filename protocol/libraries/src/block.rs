@@ -26,7 +26,6 @@
 //! includes the contents of a `table`, the contents of `malloc` memory with zeros up to the maximum length, and the
 //! guest's numbers for handles.
 
-use crate::REFERRING;
 use crate::attributes::Scalars;
 use crate::expression::Expression;
 use crate::numbers::{compute_type_bytes, data_type_bytes, is_complex};
@@ -104,9 +103,11 @@ pub fn is_attribute_of_addresses(kind: i128) -> bool {
 
 /// Returns whether the elements of an attribute of cuDNN may have a `cudnnBackendAttributeType_t`. Addresses, handles and
 /// descriptors must not be given as plain numbers, which nobody checks.
+#[cfg(feature = "tables")]
 pub fn may_have_type(attribute: i128, kind: i128) -> bool {
-    let listed = REFERRING.binary_search_by_key(&attribute, |(attribute, _)| i128::from(*attribute));
-    listed.map_or(true, |place| kind == i128::from(REFERRING[place].1))
+    let referring = crate::REFERRING;
+    let listed = referring.binary_search_by_key(&attribute, |(attribute, _)| i128::from(*attribute));
+    listed.map_or(true, |place| kind == i128::from(referring[place].1))
         || attribute_type_bytes(kind) != Some(8)
 }
 

@@ -12,42 +12,29 @@
 pub mod attributes;
 pub mod block;
 pub mod expression;
+#[cfg(feature = "tables")]
+mod find;
 mod measure;
 mod numbers;
 mod roles;
 mod row;
-#[cfg(test)]
+#[cfg(all(test, feature = "tables"))]
 mod state_test;
+#[cfg(feature = "tables")]
 mod tables;
 
+#[cfg(feature = "tables")]
+pub use find::{COUNT, libraries, library, library_of};
 pub use roles::Roles;
 pub use row::{
     Answer, Asked, Body, Call, Check, Direction, Effect, Element, Facts, Function, Getter, HandleKind, Host,
     Kind, Library, MAX_FUNCTIONS, MAX_PARAMETERS, Measure, NO_FUNCTION, Note, Notes, Number, Parameter, Part,
     Scratch, ScratchBytes, Statuses,
 };
+#[cfg(feature = "tables")]
 pub use tables::*;
 
-/// Number of libraries.
-pub const COUNT: usize = LIBRARIES.len();
-
-/// Returns all libraries, in the order of their numbers on the wire.
-pub fn libraries() -> impl Iterator<Item = &'static Library> {
-    LIBRARIES.iter().copied()
-}
-
-/// Returns the library with this number on the wire.
-pub fn library_of(number: usize) -> Option<&'static Library> {
-    LIBRARIES.get(number).copied()
-}
-
-/// Returns number and description of the library with this name (`cublas`).
-pub fn library(name: &str) -> Option<(u32, &'static Library)> {
-    let number = LIBRARIES.iter().position(|library| library.name == name)?;
-    Some((number as u32, LIBRARIES[number]))
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "tables"))]
 mod tests {
     use std::collections::HashSet;
 

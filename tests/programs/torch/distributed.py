@@ -63,7 +63,9 @@ class Feed(nn.Module):
 
     def __init__(self, width):
         super().__init__()
-        self.up, self.down, self.norm = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        # Without parameters: optimizers do not mix divided ones with others.
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
 
     def forward(self, x):
         return x + self.down(F.gelu(self.up(self.norm(x))))

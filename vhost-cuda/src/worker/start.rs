@@ -121,8 +121,7 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     }
     session.time_limit = args.time_limit.map(|limit| TimeLimit::new(Duration::from_millis(limit)));
     if sandbox::closes(args.sandbox, args.emulated) && !args.emulated && device_count > 0 {
-        // NVML creates files when it starts, which the sandbox does not allow.
-        let _ = Nvml::of(&session.gpu, session.device(0)?);
+        open_nvml(&session, args.nccl)?;
     }
     if args.emulated {
         // Its list of system calls does not allow opening files.
@@ -131,6 +130,18 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     }
     sandbox::close(args.sandbox, args.emulated, bounds).context("Cannot close the sandbox")?;
     Ok((session, Ready { driver_version, device_count, link_version: link::VERSION, device_name }))
+}
+
+/// Lets NVML open what it needs: the sandbox allows no new files. It opens the node of a GPU when that GPU is first named.
+/// NCCL names all GPUs of the host, also those that the session does not see.
+fn open_nvml(session: &SessionState, nccl: bool) -> anyhow::Result<()> {
+    if nccl {
+        drop(Nvml::all());
+    }
+    for number in 0..session.devices.len() as u32 {
+        let _ = Nvml::of(&session.gpu, session.device(number)?);
+    }
+    Ok(())
 }
 
 fn name_of_device_0(session: &SessionState) -> anyhow::Result<[u8; NAME_BYTES]> {

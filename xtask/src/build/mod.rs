@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask build`: builds the daemon, the libraries and the kernel module into `target/stack`.
 
+pub mod before;
 mod cargo;
 mod core;
 mod library;

@@ -33,7 +33,7 @@ const LIMITS: [(&str, usize, usize); 10] = [
     ("guest-driver/stock/kernel", 4, 3),
     ("guest-lib/client", 7, 8),
     ("guest-lib/cupti", 6, 6),
-    ("guest-lib/libcuda", 42, 19),
+    ("guest-lib/libcuda", 5, 3),
     ("guest-lib/libcudart", 5, 4),
     ("vhost-cuda", 8, 14),
     ("xtask", 7, 3),

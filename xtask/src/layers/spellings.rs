@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use cuda_api_description::calls::{Area, areas};
 use regex::Regex;
 
 use super::files::GENERATED;
-use crate::generate::{self, Area};
 
 /// Lists that spell functions of the driver API: title, folders or files, and the pattern of one name.
 const LISTS: [(&str, &[&str], &str); 6] = [
@@ -21,6 +21,9 @@ const LISTS: [(&str, &[&str], &str); 6] = [
     ("emulator", &["cuda-emulator/src/driver"], r"(?m)^ *(cu[A-Z]\w*)(?: \+ \w+)* =>"),
 ];
 
+/// The folders and files of the worker's half of the API.
+const WORKER: [&str; 6] = ["handlers", "words", "gpu", "objects", "run/resolve.rs", "run/dispatch"];
+
 /// Prints the counts.
 pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
     let mut texts = Vec::new();
@@ -30,16 +33,22 @@ pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
             texts.push((file.as_path(), without_comments(&text)));
         }
     }
-    let macros = texts.iter().map(|(file, text)| (file, text.matches("macro_rules!").count()));
+    let definition = Regex::new(r"(?m)^ *macro_rules! \w+ \{$")?;
+    let macros = texts.iter().map(|(file, text)| (file, definition.find_iter(text).count()));
     let (emulator, others): (Vec<_>, Vec<_>) =
         macros.partition(|(file, _)| file.starts_with("cuda-emulator"));
     let sum = |counts: &[(_, usize)]| counts.iter().map(|(_, count)| count).sum::<usize>();
     println!("macros: {} in the emulator, {} elsewhere", sum(&emulator), sum(&others));
-    let areas = generate::areas(root)?;
+    let areas = areas(root)?;
     let (kinds, plain) = rows(&areas);
     let total: usize = kinds.values().sum();
     let each: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     println!("call table: {total} rows: {}", each.join(", "));
+    let by_hand = kinds.get("custom").copied().unwrap_or(0);
+    println!("rows without a handler by hand: {} %", (total - by_hand) * 100 / total.max(1));
+    let worker: Vec<String> = WORKER.iter().map(|part| format!("vhost-cuda/src/worker/{part}")).collect();
+    let lines: usize = below(&texts, &worker).map(|text| text.lines().count()).sum();
+    println!("lines by hand of the worker's half of the API: {lines}");
     let mut spelled = BTreeMap::<String, usize>::new();
     for row in areas.iter().flat_map(|area| &area.rows).filter(|row| row.name.starts_with("cu")) {
         *spelled.entry(row.name.clone()).or_default() += 1;
@@ -81,8 +90,8 @@ fn rows(areas: &[Area]) -> (BTreeMap<&str, usize>, Vec<&str>) {
 }
 
 /// The texts of the files below `folders`.
-fn below<'t>(texts: &'t [(&Path, String)], folders: &[&str]) -> impl Iterator<Item = &'t str> {
-    let inside = |file: &Path| folders.iter().any(|folder| file.starts_with(folder));
+fn below<'t>(texts: &'t [(&Path, String)], folders: &[impl AsRef<Path>]) -> impl Iterator<Item = &'t str> {
+    let inside = |file: &Path| folders.iter().any(|folder| file.starts_with(folder.as_ref()));
     texts.iter().filter(move |(file, _)| inside(file)).map(|(_, text)| text.as_str())
 }
 

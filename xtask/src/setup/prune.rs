@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::cache::is_key;
 use super::kernel::{self, Flavour};
 use super::qemu;
+use crate::build::before;
 use crate::paths::Paths;
 
 /// Removes all builds but those that [`super::run`] would use now.
@@ -27,7 +28,7 @@ pub fn prune(paths: &Paths) -> Result<()> {
             let key = name.strip_prefix(thing).and_then(|rest| rest.strip_prefix('-'));
             key.is_some_and(is_key) && current.as_ref() != Some(&path)
         };
-        if current.iter().any(is_old) {
+        if current.iter().any(is_old) || before::is_old(&paths.root, &name)? {
             fs::remove_dir_all(&path).with_context(|| format!("Cannot remove {}", path.display()))?;
             eprintln!("{:16} {}", "removed", path.display());
         }

@@ -12,8 +12,8 @@ use crate::array::not_null;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::graph::wire::put;
-use crate::memory::moving::Uses;
+use crate::state::moving::Uses;
+use crate::wire::put;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;

@@ -3,17 +3,16 @@
 //! Arrays and mipmapped arrays.
 
 pub mod map;
-pub mod table;
 
 use cuda_abi::{CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR};
 use virtio_cuda_client::protocol::{ArrayDescriptor, ArrayId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::array::table::Array;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::handles::{Kind, new_handle};
+use crate::state::arrays::Array;
 
 fn create(api: Api, out: Out<u64>, descriptor: ArrayDescriptor) -> Result<(), CudaError> {
     out.check()?;

@@ -6,11 +6,11 @@
 
 use virtio_cuda_client::CudaError;
 
-use crate::context::dumps::lock;
-use crate::context::table::current;
 use crate::driver::Driver;
 use crate::entry_points;
 use crate::ffi::{In, Out};
+use crate::state::contexts::current;
+use crate::state::dumps::lock;
 use cuda_environment::core_dump::{Attribute, Refusal, Value};
 
 fn code(refusal: Refusal) -> CudaError {

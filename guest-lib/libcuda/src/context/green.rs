@@ -9,15 +9,15 @@ use cuda_abi::CUdevResource;
 use virtio_cuda_client::protocol::{ContextId, DeviceResource, Reader, ResourceDescId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context::green_table::Green;
-use crate::context::table::current;
 use crate::context::{record_in_context, release, retain, wait_in_context};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::graph::wire::{put, take};
 use crate::handles::{Kind, new_handle};
+use crate::state::contexts::current;
+use crate::state::greens::Green;
 use crate::stream;
+use crate::wire::{put, take};
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const SM: u32 = 1;
@@ -137,14 +137,6 @@ fn create_stream(api: Api, out: Out<u64>, green: u64, flags: u32, priority: i32)
 fn resource_of(api: Api, context: u64, resource: Out<CUdevResource>, kind: u32) -> Result<(), CudaError> {
     let told = calls::cuCtxGetDevResource(&mut api.call(), ContextId(context), kind)?;
     resource.set(for_program(&told))
-}
-
-impl Api {
-    /// Returns the green context of a stream (0 if it has none), and the context of the stream.
-    pub fn green_context_of_stream(&self, stream: u64) -> Result<(u64, u64), CudaError> {
-        let context = self.context_of_stream(stream)?;
-        Ok(self.driver.greens.of_context(context).unwrap_or((0, context)))
-    }
 }
 
 entry_points! {

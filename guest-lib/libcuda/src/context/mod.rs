@@ -4,21 +4,20 @@
 
 pub mod checkpoint;
 pub mod core_dump;
-pub mod dumps;
+mod forget;
 pub mod green;
-pub mod green_table;
 pub mod peer;
-pub mod table;
 
 use cuda_abi::{CUctxCreateParams, CUexecAffinityParam};
 use virtio_cuda_client::protocol::{ContextId, EventId};
 use virtio_cuda_client::{Call, CudaError, calls, idle};
 
-use crate::context::table::{Primary, current};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
+use crate::state::contexts::{self, Primary, current};
+use crate::state::dumps;
 use crate::trace;
 
 /// `CU_CTX_*`: the scheduling flags, of which at most one may be set, and all flags.
@@ -125,7 +124,7 @@ fn create(api: Api, pctx: Out<u64>, flags: u32, device: i32) -> Result<(), CudaE
     api.driver.contexts.add(context, device as u32);
     dumps::context_created(context, flags);
     api.adopt_host_memory(context);
-    table::push(context);
+    contexts::push(context);
     pctx.set(context)
 }
 
@@ -139,7 +138,7 @@ fn destroy(api: Api, context: u64) -> Result<(), CudaError> {
     dumps::context_destroyed(context);
     api.driver.forget_context(context);
     if current() == context {
-        table::pop();
+        contexts::pop();
     }
     if let Some(other) = api.driver.contexts.any() {
         api.adopt_host_memory(other);
@@ -152,12 +151,12 @@ fn push(api: Api, context: u64) -> Result<(), CudaError> {
         return Err(CudaError::INVALID_VALUE);
     }
     api.driver.contexts.device_of(context)?;
-    table::push(context);
+    contexts::push(context);
     Ok(())
 }
 
 fn pop(pctx: Out<u64>) -> Result<(), CudaError> {
-    match table::pop() {
+    match contexts::pop() {
         0 => Err(CudaError::INVALID_CONTEXT),
         context => {
             pctx.set_if_wanted(context);
@@ -385,7 +384,7 @@ entry_points! {
         if ctx != 0 {
             api.driver.contexts.device_of(ctx)?;
         }
-        table::set_current(ctx);
+        contexts::set_current(ctx);
         Ok(())
     }
 

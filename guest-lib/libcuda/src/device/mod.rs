@@ -2,16 +2,14 @@
 
 //! Devices. All constant properties come from one cached reply per device.
 
-pub mod table;
-
 use virtio_cuda_client::protocol::DeviceOrdinal;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::device::table::{Snapshot, WorkerDevice, pci_address};
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out, OutName};
+use crate::state::devices::{Snapshot, WorkerDevice, pci_address};
 
 const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;

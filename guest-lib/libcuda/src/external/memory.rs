@@ -9,13 +9,13 @@ use cuda_abi::{
 use virtio_cuda_client::protocol::{ContextId, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
-use super::table::{EXTERNAL, External};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::handles::{Kind, new_handle};
-use crate::ipc::token_in;
-use crate::memory::table::ranges::DeviceRange;
+use crate::state::externals::{EXTERNAL, External};
+use crate::state::memory::ranges::DeviceRange;
+use crate::tokens::token_in;
 
 /// `CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD` and `CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD`.
 const OPAQUE_FD: u32 = 1;

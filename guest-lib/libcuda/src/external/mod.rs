@@ -5,6 +5,3 @@
 
 pub mod memory;
 pub mod semaphore;
-mod table;
-
-pub use table::{EXTERNAL, Externals};

@@ -7,7 +7,6 @@ use virtio_cuda_client::protocol::{GraphExecId, GraphId, GraphNodeId, StreamId};
 use virtio_cuda_client::touched::graphs_use_events;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context::table::current;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
@@ -16,7 +15,8 @@ use crate::launch::{
     ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, ATTRIBUTE_LAUNCH_COMPLETION_EVENT, ATTRIBUTE_PROGRAMMATIC_EVENT,
     DEVICE_NODE_OFFSET,
 };
-use crate::memory::moving::Uses;
+use crate::state::contexts::current;
+use crate::state::moving::Uses;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
 const UPLOAD: u64 = 2;

@@ -12,14 +12,9 @@
 //! - Not supported: allocations that other devices may access.
 //! - `cuGraphDebugDotPrint` shows nodes and edges without their details.
 
-pub mod copy_params;
 pub mod exec;
-pub mod kept;
 pub mod node;
-pub mod pageable;
-pub mod pageable_table;
 pub mod params;
 pub mod semaphore;
 pub mod structure;
 pub mod user_object;
-pub mod wire;

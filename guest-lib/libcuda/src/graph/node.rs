@@ -19,15 +19,15 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::graph::copy_params;
 use crate::graph::params::{
     Encoded, Form, PAYLOAD_OFFSET, allocation_of_node, check_general, encode, kernel, memset_of_node,
 };
-use crate::graph::wire::{links_in, take};
 use crate::handles::{Kind, new_handle};
-use crate::module::function_table::Owner;
-use crate::stream::callback_table::Callback;
+use crate::memory::nodes::copy;
+use crate::state::callbacks::Callback;
+use crate::state::modules::functions::Owner;
 use crate::stream::values;
+use crate::wire::{links_in, take};
 
 /// Room for the parameters of a node. A kernel's packed block is the longest.
 const PARAMETER_ROOM: usize = 32 << 10;
@@ -114,7 +114,7 @@ fn add(api: Api, out: Out<u64>, graph: u64, links: Links, params: NodeParams) ->
             // SAFETY: the program passes this structure for a node of this kind, to be read and written.
             let place = unsafe { params.as_out::<CUDA_MEM_ALLOC_NODE_PARAMS>() };
             let mut answer = place.get()?;
-            api.driver.memory.add_device(api, dptr, answer.bytes as u64, graph)?;
+            api.track_device(dptr, answer.bytes as u64, graph)?;
             answer.dptr = dptr;
             place.set(answer)?;
         }
@@ -252,7 +252,7 @@ fn get_kernel(api: Api, node: u64) -> Result<CUDA_KERNEL_NODE_PARAMS, CudaError>
             ..CUDA_KERNEL_NODE_PARAMS_v1::ZERO
         },
         kernel: if is_kernel { function } else { 0 },
-        context: crate::context::table::current(),
+        context: crate::state::contexts::current(),
     })
 }
 
@@ -355,7 +355,7 @@ entry_points! {
     call cuGraphMemcpyNodeGetParams(api, hNode: u64, nodeParams: Out<CUDA_MEMCPY3D>) {
         nodeParams.check()?;
         let (node, _): (MemcpyNode, _) = get(api, hNode, NODE_MEMCPY)?;
-        nodeParams.set(copy_params::of_node(api, &node))
+        nodeParams.set(copy::of_node(api, &node))
     }
 
     /// Sets the parameters of a copy node.

@@ -18,13 +18,13 @@ use virtio_cuda_client::touched::graphs_use_events;
 
 use crate::entry::Api;
 use crate::ffi::{HostPtr, In};
-use crate::graph::copy_params::{NodeCopy, copies};
-use crate::graph::wire::put;
 use crate::handles::{Kind, new_handle};
 use crate::launch;
-use crate::stream::callback_table::Callback;
+use crate::memory::nodes::copy::{NodeCopy, copies};
+use crate::state::callbacks::Callback;
 use crate::stream::callback_thread;
 use crate::stream::values;
+use crate::wire::put;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const ALLOCATION_PINNED: u32 = 1;

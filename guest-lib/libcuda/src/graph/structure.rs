@@ -13,8 +13,8 @@ use crate::answer;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Name, Out};
-use crate::graph::wire::{check_plain, edges_in, give_list, take};
 use crate::handles::{self, Kind, new_handle};
+use crate::wire::{check_plain, edges_in, give_list, take};
 
 /// Number of elements in the buffer for the first reply.
 const USUAL_COUNT: usize = 128;

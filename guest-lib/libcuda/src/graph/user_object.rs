@@ -9,7 +9,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
-use crate::stream::callback_table::Callback;
+use crate::state::callbacks::Callback;
 use crate::stream::callback_thread;
 
 entry_points! {

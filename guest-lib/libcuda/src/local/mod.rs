@@ -3,11 +3,8 @@
 //! Calls that this library handles without the device, and the state of calls.
 
 pub mod bench;
-pub mod error_log;
 pub mod exit;
 pub mod init;
 mod injection;
 pub mod logs;
-pub mod result_texts;
 pub mod results;
-pub mod states;

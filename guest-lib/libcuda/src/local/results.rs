@@ -5,9 +5,9 @@
 use virtio_cuda_client::CudaError;
 
 use crate::entry::CUresult;
+use crate::entry::result_texts::find;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::local::result_texts::find;
 
 entry_points! {
     /// Returns the name of a result. An unknown result yields NULL and `CUDA_ERROR_INVALID_VALUE`.

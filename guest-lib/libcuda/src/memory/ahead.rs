@@ -12,9 +12,9 @@ use cuda_environment::speed;
 use virtio_cuda_client::protocol::DevicePtr;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context::table::current;
 use crate::entry::Api;
-use crate::memory::table::ready::MAX_BYTES;
+use crate::state::contexts::current;
+use crate::state::memory::ready::MAX_BYTES;
 
 /// Maximum number of sizes with a stock.
 const MAX_SIZES: usize = 16;

@@ -8,12 +8,12 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::external::EXTERNAL;
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::memory::table::ranges::{DEFAULT_POOL, HostKind};
 use crate::pool::host_pool;
 use crate::pool::pool_in_use;
+use crate::state::externals::EXTERNAL;
+use crate::state::memory::ranges::{DEFAULT_POOL, HostKind};
 
 /// `CU_STREAM_PER_THREAD`.
 const PER_THREAD_STREAM: u64 = 2;
@@ -51,7 +51,7 @@ pub fn capture_allocation(api: Api, bytes: u64, stream: StreamId) -> Result<u64,
     let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0;
     // A graph frees and reuses its allocations: the address keeps its meaning.
     api.driver.kept.graphs_allocate();
-    api.driver.memory.add_device(api, address, bytes, IN_GRAPH)?;
+    api.track_device(address, bytes, IN_GRAPH)?;
     Ok(address)
 }
 
@@ -73,7 +73,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let address = api.allocate(bytesize as u64)?;
-        api.driver.memory.add_device(api, address, bytesize as u64, 0)?;
+        api.track_device(address, bytesize as u64, 0)?;
         dptr.set(address)
     }
 
@@ -87,7 +87,7 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let (address, pitch) = calls::cuMemAllocPitch_v2(&mut api.in_context()?, width, height, ElementSizeBytes)?;
-        api.driver.memory.add_device(api, address.0, pitch.saturating_mul(height), 0)?;
+        api.track_device(address.0, pitch.saturating_mul(height), 0)?;
         pPitch.set(pitch as usize)?;
         dptr.set(address.0)
     }
@@ -110,7 +110,7 @@ entry_points! {
             Some(address) => address.0,
             None => calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0,
         };
-        api.driver.memory.add_pooled(api, address, bytes, pool)?;
+        api.track_pooled(address, bytes, pool)?;
         dptr.set(address)
     }
 

@@ -10,9 +10,8 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::table::pinned::{Attached, Pinned};
-use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::window::{PAGE_BYTES, round_up};
+use crate::state::memory::pinned::{Attached, Pinned};
+use crate::state::memory::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP` and `CU_MEMHOSTREGISTER_READ_ONLY`.
 const PORTABLE: u32 = 1;
@@ -199,28 +198,6 @@ impl Driver {
                 // The session is lost, and all kept pages are released with it.
                 log::debug!("Unpinning: {error}");
             }
-        }
-    }
-
-    /// Detaches host memory from the device. The caller has removed it from the table.
-    pub fn detach(&self, range: &HostRange) {
-        match range.kind {
-            HostKind::Managed if let Some(moving) = &range.moving => self.free_moving(moving),
-            // The memory is part of a slab.
-            HostKind::Managed if range.pinned.is_empty() => {
-                if let Some(pages) = self.memory.slabs.give_back(range.start, range.bytes) {
-                    self.detach_pages(pages.memory, &pages.pinned);
-                }
-            }
-            HostKind::Allocated | HostKind::Managed => self.detach_pages(range.pages, &range.pinned),
-            HostKind::Registered => {
-                self.unpin(&range.pinned);
-                self.session.transport().release(range.pages);
-                self.memory.window.give_back(range.window, range.pages.bytes as u64);
-            }
-            HostKind::ManagedVariable => self.unpin(&range.pinned),
-            // The pages belong to a pool or an allocation.
-            HostKind::Pooled | HostKind::ManagedPooled | HostKind::Mapped => {}
         }
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
-use crate::memory::table::freed::Freed;
-use crate::memory::table::ranges::HostRange;
+use crate::state::memory::freed::Freed;
+use crate::state::memory::ranges::HostRange;
 
 impl Api {
     /// Reuses an allocation that was removed from the table of addresses: at once, or after a wait if work may still

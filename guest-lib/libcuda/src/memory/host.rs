@@ -11,11 +11,11 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, Out};
 use crate::memory::attach::{attach, attach_pages};
 use crate::memory::place::HIGHEST_ADDRESS;
-use crate::memory::table::pinned::Attached;
-use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::slabs::{MAX_BYTES, Pages, SLAB_BYTES};
-use crate::memory::table::spares::{self, Spare};
-use crate::memory::table::window::{PAGE_BYTES, round_up};
+use crate::state::memory::pinned::Attached;
+use crate::state::memory::ranges::{HostKind, HostRange};
+use crate::state::memory::slabs::{MAX_BYTES, Pages, SLAB_BYTES};
+use crate::state::memory::spares::{self, Spare};
+use crate::state::memory::window::{PAGE_BYTES, round_up};
 
 /// `CU_MEMHOSTALLOC_*` and `CU_MEMHOSTREGISTER_*`.
 const PORTABLE: u32 = 1;

@@ -11,14 +11,14 @@ use std::iter::repeat;
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
-use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::memory::advice::Page;
 use crate::memory::host::allocate_managed;
-use crate::memory::moving::Uses;
-use crate::memory::table::window::PAGE_BYTES;
+use crate::state::advice::Page;
+use crate::state::devices::LOCATION_DEVICE;
+use crate::state::memory::window::PAGE_BYTES;
+use crate::state::moving::Uses;
 
 /// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
 const ATTACH_FLAGS: [u32; 2] = [1, 2];

@@ -6,10 +6,10 @@
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::protocol::StreamId;
 
-use crate::context::table::{pop, push};
 use crate::entry::Api;
-use crate::stream::make::NON_BLOCKING;
-use crate::stream::table::Stream;
+use crate::state::contexts::{pop, push};
+use crate::state::streams::Stream;
+use crate::work::make::NON_BLOCKING;
 
 impl Api {
     /// Runs `body` with the copy stream of a context, which is current meanwhile.

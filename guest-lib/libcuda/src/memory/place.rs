@@ -5,7 +5,7 @@
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
-use crate::memory::table::ranges::{HostKind, HostRange};
+use crate::state::memory::ranges::{HostKind, HostRange};
 
 /// Programs have no memory below this address: Linux leaves it unmapped, so that accesses through null pointers, even
 /// with an offset, fault.

@@ -10,10 +10,10 @@ use virtio_cuda_client::transport::UserMemory;
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In};
-use crate::memory::table::ranges::{DEFAULT_POOL, DeviceRange, HostKind};
 use crate::pool::default_pool;
+use crate::state::externals::EXTERNAL;
+use crate::state::memory::ranges::{DEFAULT_POOL, DeviceRange, HostKind};
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;

@@ -5,12 +5,12 @@
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
 
-use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::memory::managed::{LOCATION_HOST, check_range};
-use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
+use crate::state::devices::LOCATION_DEVICE;
+use crate::state::moving::blocks::{BLOCK_BYTES, Owner};
 
 /// Returns the location of the memory at an address of a validated range.
 fn location(api: Api, address: u64) -> CUmemLocation {

@@ -7,8 +7,8 @@ use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
-use crate::memory::moving::Uses;
 use crate::memory::place::Place;
+use crate::state::moving::Uses;
 
 /// Returns whether a fill at `address` need not wait. `bytes` is its length if it is contiguous. A fill in stream order
 /// never waits; without a stream it waits if the program sees the memory.

@@ -14,13 +14,12 @@ use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::answer;
-use crate::context::table::current;
 use crate::entry::Api;
-use crate::memory::Memory;
-use crate::memory::moving::{Sent, Uses};
-use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::memory::table::shadow::{Newer, Shadow};
-use crate::module::table::Variable;
+use crate::state::memory::Memory;
+use crate::state::memory::ranges::{HostKind, HostRange};
+use crate::state::memory::shadow::{Newer, Shadow};
+use crate::state::modules::Variable;
+use crate::state::moving::{Sent, Uses};
 
 /// The maximum size of a variable in bytes. Limits the memory that a malicious worker can make the program map.
 const MAX_VARIABLE: u64 = 4 << 30;
@@ -67,22 +66,20 @@ impl Shadow {
 }
 
 impl Memory {
-    /// Creates the program's side of a `__managed__` variable. Returns the program's address.
+    /// Creates the program's side of a `__managed__` variable, whose value is read in `context`. Returns the program's
+    /// address.
     pub fn add_managed_variable(
         &self,
         api: Api,
         variable: Variable,
         owner: u64,
+        context: impl FnOnce() -> Result<u64, CudaError>,
     ) -> Result<Variable, CudaError> {
         let mut list = self.shadows.list();
         if let Some(known) = list.iter().find(|shadow| shadow.device == variable.address) {
             return Ok(Variable { address: known.host, ..variable });
         }
-        // The runtime calls this before it has a context, but the initial value has to be read in one.
-        let context = match current() {
-            0 => crate::context::retain(api, 0)?,
-            context => context,
-        };
+        let context = context()?;
         let equal = answer::zeros(variable.bytes, MAX_VARIABLE)?;
         let host = self.shadows.place(&self.claims, variable.address, variable.bytes)?;
         let mut shadow = Shadow { host, device: variable.address, context, equal };
@@ -175,7 +172,7 @@ impl Api {
     pub fn synchronized(&self) {
         // The program does not get errors of these calls.
         let api = self.internal();
-        self.driver.host_pools.settle(api);
+        self.driver.host_pools.settle_pools(api);
         api.end_all_sharing();
         if !self.variables_are_stale() {
             return;
@@ -202,6 +199,16 @@ impl Api {
             self.wait_for_stream(self.default_stream())?;
         }
         self.synchronized();
+        Ok(())
+    }
+
+    /// Must be called at the end of a call that has queued a launch, a copy or a fill in `stream`. With
+    /// `CUDA_LAUNCH_BLOCKING=1` it waits for the work and returns its errors.
+    pub fn end_asynchronous(&self, stream: StreamId) -> Result<(), CudaError> {
+        if self.driver.environment.launch_blocking && !self.captures(stream) {
+            self.wait_for_stream(stream)?;
+            self.synchronized();
+        }
         Ok(())
     }
 

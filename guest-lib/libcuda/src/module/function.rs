@@ -8,9 +8,9 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
-use crate::module::answers::Query;
-use crate::module::function_table::Owner;
 use crate::module::library::get_module;
+use crate::state::modules::answers::Query;
+use crate::state::modules::functions::Owner;
 
 /// `CU_FUNCTION_LOADING_STATE_LOADED`.
 const LOADED: i32 = 1;

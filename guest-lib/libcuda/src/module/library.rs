@@ -12,11 +12,11 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, check, new_handle};
-use crate::module::function_table::Owner;
+use crate::jit::JitSinks;
 use crate::module::image;
-use crate::module::jit::JitSinks;
-use crate::module::table::Variable;
-use crate::module::{cross, fetch_names, not_empty};
+use crate::module::{cross, fetch_names, managed_context, not_empty};
+use crate::state::modules::Variable;
+use crate::state::modules::functions::Owner;
 
 fn load(api: Api, library: Out<u64>, image: UserMemory) -> Result<(), CudaError> {
     library.check()?;
@@ -65,8 +65,8 @@ fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaErro
     }
     let mut call = api.call().input(name.to_bytes());
     let (address, bytes) = calls::cuLibraryGetManaged(&mut call, LibraryId(library))?;
-    let variable =
-        api.driver.memory.add_managed_variable(api, Variable { address: address.0, bytes }, library)?;
+    let variable = Variable { address: address.0, bytes };
+    let variable = api.driver.memory.add_managed_variable(api, variable, library, || managed_context(api))?;
     api.driver.modules.with(library, |library| library.variables.insert((0, name.to_owned()), variable))?;
     Ok(variable)
 }
@@ -95,7 +95,7 @@ fn get_function(api: Api, kernel: u64) -> Result<u64, CudaError> {
         Owner::Kernel(_) => return Ok(kernel),
         Owner::Module(_) => return Err(CudaError::INVALID_HANDLE),
     };
-    let cached = |library: &mut crate::module::table::Module| {
+    let cached = |library: &mut crate::state::modules::Module| {
         library.kernel_functions.get(&(context, kernel)).copied()
     };
     if let Some(function) = api.driver.modules.with(library, cached)? {

@@ -13,9 +13,9 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, new_handle};
-use crate::module::jit::JitSinks;
-use crate::module::link_table::Link;
+use crate::jit::JitSinks;
 use crate::module::read_file;
+use crate::state::modules::links::Link;
 
 /// Maximum input size in bytes. Limits the memory that a wrong size can take.
 const MAX_INPUT_BYTES: usize = 1 << 30;

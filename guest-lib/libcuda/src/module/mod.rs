@@ -2,18 +2,12 @@
 
 //! Modules: device code in one context.
 
-pub mod answers;
 pub mod function;
-pub mod function_table;
 pub mod image;
 pub mod image_code;
-pub mod jit;
 pub mod library;
 pub mod link;
-pub mod link_table;
 pub mod parameters;
-pub mod proven;
-pub mod table;
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -28,9 +22,10 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, check, new_handle};
-use crate::module::function_table::Owner;
-use crate::module::jit::JitSinks;
-use crate::module::table::Variable;
+use crate::jit::JitSinks;
+use crate::state::contexts::current;
+use crate::state::modules::Variable;
+use crate::state::modules::functions::Owner;
 
 /// Bytes for the names of functions in the first attempt.
 const USUAL_NAME_BYTES: usize = 4096;
@@ -183,6 +178,14 @@ fn get_global(api: Api, module: u64, name: &CStr) -> Result<Variable, CudaError>
     api.note_variable(module, name, Variable { address: address.0, bytes }, managed != 0)
 }
 
+/// Returns the context in which the initial value of a `__managed__` variable is read. The runtime asks before it has one.
+pub fn managed_context(api: Api) -> Result<u64, CudaError> {
+    match current() {
+        0 => crate::context::retain(api, 0),
+        context => Ok(context),
+    }
+}
+
 impl Api {
     /// Stores a variable of a module or library for the current context, and classifies its address. Returns it as the
     /// program sees it.
@@ -195,9 +198,9 @@ impl Api {
     ) -> Result<Variable, CudaError> {
         let context = self.context()?.0;
         let variable = if managed {
-            self.driver.memory.add_managed_variable(*self, variable, module)?
+            self.driver.memory.add_managed_variable(*self, variable, module, || managed_context(*self))?
         } else {
-            self.driver.memory.add_variable(*self, variable, module);
+            self.track_variable(variable, module);
             variable
         };
         self.driver.modules.with(module, |module| {

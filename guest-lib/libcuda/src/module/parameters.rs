@@ -7,7 +7,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::answer;
 use crate::entry::Api;
-use crate::module::function_table::{Function, Parameters};
+use crate::state::modules::functions::{Function, Parameters};
 
 /// Number of parameters in the buffer for the first reply.
 const USUAL_PARAMETERS: usize = 64;

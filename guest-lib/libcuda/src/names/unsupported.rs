@@ -9,8 +9,8 @@ use cuda_absent_names::{Arguments, Check, Refusal};
 use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
+use crate::entry::states::State;
 use crate::entry::{CUresult, state_error};
-use crate::local::states::State;
 
 /// The answer of each name, in the order of `protocol/names/libcuda.txt`.
 static REFUSALS: &[Refusal] = include!(concat!(env!("OUT_DIR"), "/refusals.rs"));

@@ -14,8 +14,8 @@ use crate::api::Api;
 use crate::entry::{self, CUresult, DefaultStream};
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::memory::moving::Uses;
-use crate::memory::table::ranges::HostKind;
+use crate::state::memory::ranges::HostKind;
+use crate::state::moving::Uses;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 const PORTABLE: u32 = 1;

@@ -3,7 +3,6 @@
 //! Memory pools.
 
 pub mod host_pool;
-pub mod table;
 
 use std::os::fd::IntoRawFd;
 
@@ -15,10 +14,10 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
-use crate::ipc::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 use crate::memory::alloc::capture_allocation;
-use crate::memory::table::ranges::DEFAULT_POOL;
-use crate::pool::host_pool::Home;
+use crate::state::host_pools::table::Home;
+use crate::state::memory::ranges::DEFAULT_POOL;
+use crate::tokens::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 const LOCATION_DEVICE: u32 = 1;
@@ -36,7 +35,7 @@ const HANDLE_TYPE_FABRIC: u32 = 8;
 /// Maximum bytes of a pool; more than any device has.
 const MAX_POOL: usize = 1 << 47;
 
-/// Returns the pool of `cuMemAllocAsync`, as in [`crate::memory::table::ranges::DeviceRange::pool`].
+/// Returns the pool of `cuMemAllocAsync`, as in [`crate::state::memory::ranges::DeviceRange::pool`].
 pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
     let device = api.driver.contexts.device_of(api.context()?.0)?;
     Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))
@@ -80,7 +79,7 @@ fn home_of(
     if location.kind > LOCATION_NUMA {
         return Err(CudaError::NOT_SUPPORTED);
     }
-    Ok((location, Home::new(api, kind, location)?))
+    Ok((location, Home::of(&api.driver.devices, kind, location)?))
 }
 
 entry_points! {
@@ -95,7 +94,7 @@ entry_points! {
         if props.kind == TYPE_MANAGED && props.handle_types == 0 && props.location.kind > LAST_LOCATION {
             return Err(CudaError::NOT_SUPPORTED);
         }
-        if let Some(home) = Home::new(api, props.kind, props.location)? {
+        if let Some(home) = Home::of(&api.driver.devices, props.kind, props.location)? {
             let (most, shareable) = (props.max_bytes as u64, props.handle_types != 0);
             return pool.set(host_pool::api::create(api, home, most, props.usage, shareable)?);
         }
@@ -159,14 +158,14 @@ entry_points! {
         let id = api.driver.pools.check(pool)?;
         let token = token_of_handle(&shareData.get()?)?;
         let (dptr, bytes) = calls::cuMemPoolImportPointer(&mut api.in_context()?, id, token)?;
-        api.driver.memory.add_pooled(api, dptr.0, bytes, pool)?;
+        api.track_pooled(dptr.0, bytes, pool)?;
         ptr_out.set(dptr.0)
     }
 
     /// Destroys a pool. Devices whose current pool it is return to their default pool.
     call cuMemPoolDestroy(api, pool: u64) {
         if let Some(pool) = api.driver.host_pools.get(pool) {
-            return api.driver.host_pools.destroy(api, &pool);
+            return api.driver.host_pools.destroy_pool(api, &pool);
         }
         let id = api.driver.pools.check(pool)?;
         calls::cuMemPoolDestroy(&mut api.call(), id)?;
@@ -323,7 +322,7 @@ entry_points! {
         let id = api.driver.pools.check(pool)?;
         let (call, stream) = (&mut api.in_context()?, api.stream(hStream)?);
         let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;
-        api.driver.memory.add_pooled(api, address, bytesize as u64, pool)?;
+        api.track_pooled(address, bytesize as u64, pool)?;
         dptr.set(address)
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! One thread of this library, started at the first use, asks the worker for the next function of
-//! [`crate::stream::callback_table`] that is due, and runs it.
+//! [`crate::state::callbacks`] that is due, and runs it.
 
 use std::ffi::c_void;
 
@@ -9,8 +9,8 @@ use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use virtio_cuda_client::{CudaError, Session, calls};
 
 use crate::entry::Api;
-use crate::stream::callback_table::Callback;
-use crate::stream::in_callback;
+use crate::state::callbacks::Callback;
+use crate::state::in_callback;
 
 /// Registers a function. Returns the id with which the worker can request it.
 pub fn register(api: Api, callback: Callback) -> Result<CallbackId, CudaError> {

@@ -4,27 +4,19 @@
 //! programs without captures have no overhead.
 
 use std::cell::RefCell;
-use std::thread;
 
-use virtio_cuda_client::protocol::{
-    Box3, GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, StreamId, Wire,
-};
+use virtio_cuda_client::protocol::{GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, Wire};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::answer;
-use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
-use crate::graph::copy_params::{NodeCopy, NodeEnd};
-use crate::graph::wire::{links_in, put};
-use crate::stream::captures::Capturing;
+use crate::wire::links_in;
 
 /// `CU_STREAM_CAPTURE_STATUS_*`.
 const NOT_CAPTURING: i32 = 0;
 const ACTIVE: i32 = 1;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-const RELAXED: i32 = 2;
 /// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`, `CUDA_ERROR_ILLEGAL_STATE`: the capture continues, or there is none.
 const WRONG_THREAD: i32 = 908;
 const ILLEGAL_STATE: i32 = 401;
@@ -42,56 +34,6 @@ struct Info {
     id: u64,
     graph: u64,
     links: Vec<NodeLink>,
-}
-
-impl Api {
-    /// Returns the program's stream `handle` as captures identify it.
-    ///
-    /// Errors: `CUDA_ERROR_INVALID_HANDLE`; `CUDA_ERROR_INVALID_CONTEXT` without a context.
-    pub fn capturing(&self, handle: u64) -> Result<Capturing, CudaError> {
-        let (context, stream) = (self.context_of_stream(handle)?, self.stream(handle)?.0);
-        Ok(Capturing { context, stream, thread: (stream == PER_THREAD).then(|| thread::current().id()) })
-    }
-
-    /// Returns whether work for the stream would be captured.
-    pub fn captures(&self, stream: StreamId) -> bool {
-        // If the device refuses the query, it also refuses the work, and returns the error then.
-        let api = self.internal();
-        let ask =
-            || Ok::<_, CudaError>(calls::cuStreamIsCapturing(&mut api.in_context()?, stream)? == ACTIVE);
-        self.driver.captures.any() && ask().unwrap_or(false)
-    }
-
-    /// Runs `body` with the calling thread's capture mode relaxed, if there are captures: calls that this library
-    /// itself makes must not invalidate them.
-    pub fn with_capture_relaxed<T>(
-        &self,
-        body: impl FnOnce() -> Result<T, CudaError>,
-    ) -> Result<T, CudaError> {
-        if !self.driver.captures.any() {
-            return body();
-        }
-        let api = self.internal();
-        let old = calls::cuThreadExchangeStreamCaptureMode(&mut api.call(), RELAXED)?;
-        let result = body();
-        calls::cuThreadExchangeStreamCaptureMode(&mut api.call(), old)?;
-        result
-    }
-
-    /// Captures a copy with a pageable end.
-    pub fn capture_copy(
-        &self,
-        dst: NodeEnd,
-        src: NodeEnd,
-        size: Box3,
-        stream: StreamId,
-    ) -> Result<(), CudaError> {
-        let copy = NodeCopy::new(*self, dst, src, size)?;
-        let mut bytes = Vec::new();
-        put(&copy.node, &mut bytes)?;
-        let mut call = self.in_context()?.input(&bytes);
-        calls::capture_memcpy(&mut call, stream).inspect_err(|_| copy.forget(*self))
-    }
 }
 
 fn begin(api: Api, stream: u64, mode: u32) -> Result<(), CudaError> {

@@ -9,8 +9,8 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::graph::wire::{put, take};
-use crate::memory::moving::Uses;
+use crate::state::moving::Uses;
+use crate::wire::{put, take};
 
 /// `CU_STREAM_MEM_OP_*`.
 const WAIT_VALUE_32: u32 = 1;
@@ -95,7 +95,7 @@ pub fn params_of_node(
     }
     let count = u32::try_from(operations.len()).map_err(|_| CudaError::UNKNOWN)?;
     Ok(CUDA_BATCH_MEM_OP_NODE_PARAMS {
-        context: crate::context::table::current(),
+        context: crate::state::contexts::current(),
         count,
         // `kept` holds them until the node's parameters change.
         operations: api.driver.kept.operations(node, operations),

@@ -3,8 +3,6 @@
 //! Texture and surface objects. Queries of their descriptions are answered locally.
 
 pub mod reference;
-pub mod reference_table;
-pub mod table;
 pub mod tensor_map;
 
 use cuda_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
@@ -14,7 +12,7 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{In, Out};
-use crate::texture::table::TextureObject;
+use crate::state::textures::TextureObject;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;

@@ -14,7 +14,7 @@ use crate::entry_points;
 use crate::ffi::{In, Name, Out};
 use crate::handles::{self, new_handle};
 use crate::module::not_empty;
-use crate::texture::reference_table::{Kind, Reference};
+use crate::state::references::{Kind, Reference};
 
 /// Returns the reference with this name. The handle is the same each time.
 fn of_module(api: Api, module: u64, name: &CStr, kind: Kind) -> Result<u64, CudaError> {

@@ -15,11 +15,11 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::memory::attach::{attach_window, has_room};
-use crate::memory::moving::pages::{Store, close, open};
-use crate::memory::table::ranges::{HostKind, HostRange};
-use crate::pool::host_pool::Home;
+use crate::state::host_pools::table::Home;
+use crate::state::memory::ranges::{HostKind, HostRange};
+use crate::state::moving::pages::{Store, close, open};
+use crate::state::reservations::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
 use crate::vmm::places;
-use crate::vmm::table::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
@@ -37,7 +37,7 @@ pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64)
         return Err(CudaError::INVALID_VALUE);
     }
     // Checks the NUMA node.
-    Home::new(api, properties.kind, properties.location)?;
+    Home::of(&api.driver.devices, properties.kind, properties.location)?;
     if properties.handle_types != 0 {
         return Err(CudaError::NOT_SUPPORTED);
     }
@@ -248,7 +248,7 @@ impl Api {
     /// Must be called when a context exists: makes host memory of this library accessible to the GPU through it, if the
     /// GPU accessed it through destroyed contexts.
     pub fn adopt_host_memory(self, context: u64) {
-        self.driver.host_pools.adopt(self, context);
+        self.driver.host_pools.adopt_orphans(self, context);
         let orphaned = &self.driver.vmm.orphaned;
         if !orphaned.load(Ordering::Acquire) || !orphaned.swap(false, Ordering::AcqRel) {
             return;

@@ -5,20 +5,19 @@
 
 mod host;
 mod places;
-pub mod table;
 
 use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::device::table::LOCATION_DEVICE;
 use crate::entry::Api;
 use crate::entry_points;
-use crate::external::EXTERNAL;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
-use crate::memory::table::ranges::DeviceRange;
-use crate::vmm::table::{Bound, Part, Reader, State};
+use crate::state::devices::LOCATION_DEVICE;
+use crate::state::externals::EXTERNAL;
+use crate::state::memory::ranges::DeviceRange;
+use crate::state::reservations::{Bound, Part, Reader, State};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;

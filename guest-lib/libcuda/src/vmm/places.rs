@@ -9,7 +9,7 @@ use virtio_cuda_client::protocol::{DevicePtr, RESERVATIONS_BASE, WINDOW_BYTES};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
-use crate::vmm::table::{Bound, GRANULARITY, Reserved, State};
+use crate::state::reservations::{Bound, GRANULARITY, Reserved, State};
 
 /// Sizes of reservations are multiples of this many bytes. NVIDIA's driver 580 places shorter ones at other addresses
 /// than the requested ones: always below 32 MiB, and above where it has a free range, such as 64 MiB that a program has

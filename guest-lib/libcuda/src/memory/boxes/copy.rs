@@ -9,12 +9,12 @@ use virtio_cuda_client::protocol::{
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
-use crate::graph::copy_params::NodeEnd;
 use crate::memory::boxes::layout::{ARRAY, MemoryEnd, Part, for_each_row};
 use crate::memory::copy::between;
 use crate::memory::copy::plan::Timing;
-use crate::memory::moving::Uses;
+use crate::memory::nodes::copy::NodeEnd;
 use crate::memory::place::Place;
+use crate::state::moving::Uses;
 use crate::trace;
 
 /// The end for packed rows that are sent with the call.

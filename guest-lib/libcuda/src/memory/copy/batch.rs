@@ -14,7 +14,7 @@ use crate::entry_points;
 use crate::ffi::{In, Out};
 use crate::memory::copy::plan::Timing;
 use crate::memory::place::Place;
-use crate::memory::table::ranges::HostKind;
+use crate::state::memory::ranges::HostKind;
 
 /// This stream and 0 are the default streams.
 const LEGACY: u64 = 1;

@@ -17,7 +17,7 @@ use crate::entry::Api;
 use crate::memory::attach::attach_tracked;
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::transfer::Transfer;
-use crate::memory::table::cache::{Cache, Entry, MAX_PATIENCE, Pages, USES};
+use crate::state::memory::cache::{Cache, Entry, MAX_PATIENCE, Pages, USES};
 
 /// The number of copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";

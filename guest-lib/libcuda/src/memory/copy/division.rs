@@ -3,8 +3,8 @@
 //! The division of a staged copy into pieces, and the number of threads.
 
 use crate::memory::copy::transfer::Transfer;
-use crate::memory::table::speeds::LONG_BYTES;
-use crate::memory::table::staging::Size;
+use crate::state::memory::speeds::LONG_BYTES;
+use crate::state::memory::staging::Size;
 
 /// Minimum bytes of a copy to the device that several threads share. Half of that for copies from the device.
 const SHARED_BYTES: usize = 2 << 20;

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use super::*;
-use crate::memory::table::staging::Size;
+use crate::state::memory::staging::Size;
 
 const DEVICE: Place = Place::Device(0x1000_0000);
 const PINNED: Place = Place::Pinned { host: 0x2000_0000, device: 0x3000_0000 };

@@ -3,7 +3,7 @@
 //! Copies of pageable memory through pinned memory of this process. Its processors move the bytes between the two, as
 //! NVIDIA's driver does, and the GPU moves them between pinned and device memory. For a buffer that is new to the
 //! device this is usually faster than having the worker read the pages directly, because the worker has to find and map
-//! them first ([`crate::memory::table::speeds`]).
+//! them first ([`crate::state::memory::speeds`]).
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ use crate::memory::copy::pipeline::{Backoff, Pipeline};
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::staging::Piece;
 use crate::memory::copy::transfer::Transfer;
-use crate::memory::table::staging::{Queue, Size, Staging};
+use crate::state::memory::staging::{Queue, Size, Staging};
 
 /// The number of threads that move the bytes of a copy, at most [`MAX_THREADS`]; 0 turns these copies off.
 const VARIABLE: &str = "VIRTIO_CUDA_STAGING";

@@ -13,7 +13,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{DISABLE_TIMING, Kind, new_handle};
 use crate::memory::attach::attach;
-use crate::memory::table::staging::{Queue, Size, Staging, Stagings};
+use crate::state::memory::staging::{Queue, Size, Staging, Stagings};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP`.
 const PORTABLE_MAPPED: u32 = 1 | 2;

@@ -2,33 +2,21 @@
 
 //! Waits of copies for the work before them.
 
-use virtio_cuda_client::protocol::{EventId, MAX_READ_EARLY_BYTES, StreamId};
+use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::{MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_client::touched::NON_BLOCKING_STREAM;
-use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
-use crate::handles::{DISABLE_TIMING, Kind, new_handle};
 use crate::memory::copy::plan::Timing;
 use crate::memory::place::Place;
 
 impl Api {
-    /// Waits for the default stream, if a copy of host memory has to follow the GPU's work.
-    pub fn wait_for_stream(&self, stream: StreamId) -> Result<(), CudaError> {
-        calls::cuStreamSynchronize(&mut self.in_context()?, stream)
-    }
-
-    /// Waits until a copy in the order of the stream would begin: for the stream's work, and for that of streams with
-    /// which it synchronises implicitly.
-    pub fn wait_for_turn(&self, stream: StreamId) -> Result<(), CudaError> {
-        let event = EventId(new_handle(Kind::Event));
-        self.with_capture_relaxed(|| {
-            calls::cuEventCreate(&mut self.in_context()?.posted(), event, DISABLE_TIMING)?;
-            let mut call = self.in_context()?.posted_if(self.may_post(stream.0));
-            let turn = calls::cuEventRecordWithFlags(&mut call, event, stream, 0)
-                .and_then(|()| calls::cuEventSynchronize(&mut self.in_context()?, event));
-            let ended = calls::cuEventDestroy_v2(&mut self.in_context()?.unwatched(), event);
-            turn.and(ended)
-        })
+    /// Returns the stream of a copy.
+    pub fn stream_of(&self, timing: Timing) -> StreamId {
+        match timing {
+            Timing::Wait | Timing::Between(_) => self.default_stream(),
+            Timing::Stream(stream) => stream,
+        }
     }
 
     /// Waits for the turn of a copy whose source the driver could read before the work that writes it is done.

@@ -16,13 +16,13 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
-use crate::memory::moving::faults::Faults;
-use crate::memory::moving::pages::Store;
 use crate::memory::moving::placed;
-use crate::memory::moving::{Attachment, Means, Moving};
-use crate::memory::table::window::PAGE_BYTES;
-use crate::stream::in_callback;
+use crate::state::in_callback;
+use crate::state::memory::window::PAGE_BYTES;
+use crate::state::moving::blocks::{BLOCK_BYTES, Owner};
+use crate::state::moving::faults::Faults;
+use crate::state::moving::pages::Store;
+use crate::state::moving::{Attachment, Means, Moving};
 
 /// Maximum wait of a touch. A kernel that runs longer may wait for what the program does after the touch.
 const PATIENCE: Duration = Duration::from_secs(30);

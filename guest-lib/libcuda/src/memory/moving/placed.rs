@@ -11,15 +11,15 @@ use cuda_abi::CUmemLocation;
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr, Location, WINDOW_BYTES};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::device::table::LOCATION_DEVICE;
 use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::memory::moving::attend;
-use crate::memory::moving::blocks::{Blocks, Twins};
-use crate::memory::moving::pages::Pages;
-use crate::memory::moving::{Attachment, Home, Means, Moving, State};
-use crate::memory::table::window::MovingWindow;
+use crate::state::devices::LOCATION_DEVICE;
+use crate::state::memory::window::MovingWindow;
+use crate::state::moving::blocks::{Blocks, Twins};
+use crate::state::moving::pages::Pages;
+use crate::state::moving::{Attachment, Home, Means, Moving, State};
 
 /// The granularity of device memory, a multiple of the page size and the block size.
 const GRANULARITY: u64 = 2 << 20;

@@ -12,9 +12,9 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::memory::attach::{attach_window, has_room};
 use crate::memory::moving::attend;
-use crate::memory::moving::faults::Faults;
-use crate::memory::moving::{Home, Moving, State};
-use crate::memory::table::pinned::Pinned;
+use crate::state::memory::pinned::Pinned;
+use crate::state::moving::faults::Faults;
+use crate::state::moving::{Home, Moving, State};
 
 impl Api {
     /// Follows advice on the preferred location of a whole allocation. It is a hint: if it cannot be followed, for example while

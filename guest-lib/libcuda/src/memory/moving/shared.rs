@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
-use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
 use crate::memory::moving::transfer::bytes_of;
-use crate::memory::moving::{Moving, State};
+use crate::state::moving::blocks::{BLOCK_BYTES, Owner};
+use crate::state::moving::{Moving, State};
 
 /// Maximum number of blocks that are compared at once.
 const AT_ONCE: usize = 64;

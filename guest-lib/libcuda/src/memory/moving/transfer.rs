@@ -12,10 +12,11 @@ use virtio_cuda_client::CudaError;
 
 use crate::entry::Api;
 use crate::memory::copy::plan::Timing;
-use crate::memory::moving::blocks::{BLOCK_BYTES, Owner};
-use crate::memory::moving::pages::Pages;
-use crate::memory::moving::{Moving, Sent, State, Uses, attend};
+use crate::memory::moving::attend;
 use crate::memory::place::Place;
+use crate::state::moving::blocks::{BLOCK_BYTES, Owner};
+use crate::state::moving::pages::Pages;
+use crate::state::moving::{Moving, Sent, State, Uses};
 
 /// Interval between checks of the gate.
 const LOOK: Duration = Duration::from_micros(20);

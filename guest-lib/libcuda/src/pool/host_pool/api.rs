@@ -11,11 +11,12 @@ use virtio_cuda_client::{CudaError, calls};
 use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::ffi::HostPtr;
-use crate::memory::table::ranges::{HostKind, HostRange};
 use crate::pool::default_pool;
-use crate::pool::host_pool::mark::Mark;
-use crate::pool::host_pool::space::StreamKey;
-use crate::pool::host_pool::{CHUNK_BYTES, Home, HostPool, MAX_BYTES};
+use crate::state::host_pools::mark::Mark;
+use crate::state::host_pools::space::StreamKey;
+use crate::state::host_pools::table::{Home, is_managed};
+use crate::state::host_pools::{CHUNK_BYTES, HostPool, MAX_BYTES};
+use crate::state::memory::ranges::{HostKind, HostRange};
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const LOCATION_NONE: u32 = 0;
@@ -46,7 +47,7 @@ pub fn check_captures(api: Api) -> Result<(), CudaError> {
 /// Implements `cuMemPoolCreate`. `shareable` is set if handles for other processes were requested.
 pub fn create(api: Api, home: Home, max_bytes: u64, usage: u16, shareable: bool) -> Result<u64, CudaError> {
     check_captures(api)?;
-    let managed = super::is_managed(home.kind);
+    let managed = is_managed(home.kind);
     if managed && (shareable || max_bytes != 0 || usage != 0) || shareable && home.place != LOCATION_NUMA {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -89,8 +90,10 @@ pub fn allocate(api: Api, pool: &Arc<HostPool>, bytes: u64, stream: u64) -> Resu
     if bytes == 0 {
         return Ok(Some(0));
     }
-    match pool.allocate(api, bytes, key) {
-        Err(CudaError::OUT_OF_MEMORY) if api.take_back_freed() => pool.allocate(api, bytes, key).map(Some),
+    match pool.allocate_for(api, bytes, key) {
+        Err(CudaError::OUT_OF_MEMORY) if api.take_back_freed() => {
+            pool.allocate_for(api, bytes, key).map(Some)
+        }
         allocated => allocated.map(Some),
     }
 }
@@ -146,7 +149,7 @@ pub fn free(api: Api, address: u64) -> Result<(), CudaError> {
 /// Implements `cuMemPoolTrimTo`.
 pub fn trim(api: Api, pool: &HostPool, keep: u64) -> Result<(), CudaError> {
     check_captures(api)?;
-    pool.trim(api, keep);
+    pool.trim_to(api, keep);
     Ok(())
 }
 

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Marks, which report that a stream has reached a position.
+//! The calls that marks make.
+
+use std::sync::atomic::AtomicBool;
 
 use virtio_cuda_client::protocol::{ContextId, EventId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{DISABLE_TIMING, Kind, new_handle};
-use crate::pool::host_pool::space::StreamKey;
-
-/// An event of this library that is recorded once.
-#[derive(Debug)]
-pub struct Mark {
-    event: EventId,
-    /// The context of the event.
-    pub context: u64,
-}
+use crate::state::host_pools::mark::Mark;
+use crate::state::host_pools::space::StreamKey;
 
 impl Mark {
     /// Marks the current position of `stream`.
@@ -29,14 +23,15 @@ impl Mark {
         };
         api.with_capture_relaxed(|| {
             calls::cuEventCreate(&mut begin(), event, DISABLE_TIMING)?;
-            let mark = Self { event, context: stream.context };
+            let (session, ended) = (api.driver.session, AtomicBool::new(false));
+            let mark = Self { session, event, context: stream.context, ended };
             calls::cuEventRecordWithFlags(&mut begin(), event, StreamId(stream.stream), 0)?;
             Ok(mark)
         })
     }
 
     /// Returns whether the stream has reached the mark.
-    pub fn is_reached(&self, api: Api) -> bool {
+    pub fn is_passed(&self, api: Api) -> bool {
         if api.driver.contexts.is_destroyed(self.context) {
             return true;
         }
@@ -51,17 +46,5 @@ impl Mark {
         }
         let call = &mut api.internal().call_in(ContextId(stream.context));
         calls::cuStreamWaitEvent(call, StreamId(stream.stream), self.event, 0)
-    }
-}
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        // A destroyed context has already destroyed its events.
-        if let Some(driver) = Driver::get().filter(|driver| !driver.contexts.is_destroyed(self.context)) {
-            let call = driver.session.internal().context(ContextId(self.context));
-            if let Err(error) = calls::cuEventDestroy_v2(&mut call.unwatched(), self.event) {
-                log::debug!("Destroying a mark: {error}");
-            }
-        }
     }
 }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! The tables of the library: what exists, and what is known about it. They make no calls.
+
+pub mod advice;
+pub mod arrays;
+pub mod buffers;
+pub mod callbacks;
+pub mod captures;
+pub mod contexts;
+pub mod devices;
+pub mod dumps;
+pub mod externals;
+pub mod greens;
+pub mod host_pools;
+pub mod in_callback;
+pub mod kept;
+pub mod memory;
+pub mod modules;
+pub mod moving;
+pub mod pools;
+pub mod reached;
+pub mod references;
+pub mod reservations;
+pub mod streams;
+pub mod textures;
