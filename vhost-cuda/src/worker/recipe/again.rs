@@ -21,6 +21,10 @@ use crate::worker::run::call::{CallContext, ThreadState};
 use crate::worker::run::dispatch::dispatch;
 use crate::worker::state::SessionState;
 
+/// The maximum number of images that are mapped. Bounds the mappings of the process, and the time for which a session waits for the
+/// daemon's cache.
+const MAX_IMAGES: usize = 4096;
+
 /// A call that is made again.
 #[derive(Debug)]
 struct Step {
@@ -56,6 +60,9 @@ impl Again {
         let mut calls: Vec<_> = all.collect();
         drop(state);
         calls.sort_by_key(|(_, call)| call.number);
+        if calls.iter().filter(|(_, call)| matches!(call.bulk, Bulk::Image(_))).count() > MAX_IMAGES {
+            return Err(format!("it has more than {MAX_IMAGES} images of device code"));
+        }
         let steps = calls.into_iter().map(|(key, call)| step(session, target, key, call));
         steps.collect::<Result<_, _>>().map(Self)
     }
