@@ -8,6 +8,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
+use super::deep::Deep;
 use super::digests::{Kernel, Key};
 use super::pages::Pages;
 use super::parts::Part;
@@ -18,6 +19,8 @@ use super::store::Store;
 pub struct Suspension {
     /// True while a thread moves.
     pub is_moving: AtomicBool,
+    /// True while contexts end that are made again.
+    pub makes_again: AtomicBool,
     /// `None` while the session runs. Locked across each move.
     pub suspended: Mutex<Option<Suspended>>,
     /// Host memory for contents.
@@ -40,13 +43,15 @@ impl Suspension {
 }
 
 /// A suspended session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Suspended {
     /// The contents.
     pub store: Store,
     /// Allocations of `cuMemCreate` by their names. Memory of `cuMemAlloc` stays in its table, because it may end
     /// meanwhile with its context.
     pub created: Vec<(u64, Part)>,
+    /// The objects of the driver, if they have ended, too.
+    pub deep: Option<Deep>,
     /// Device memory that was given back, in bytes.
     pub moved_bytes: u64,
     /// The part of the contents that the last suspension copied, in bytes: the rest is zeros, or was there already.
