@@ -3,6 +3,7 @@
 // Memory that is put aside while a program runs. Arguments: MiB of device memory, which is allocated in blocks of at most 8 MiB, and
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
+// * "graph": has a graph, and waits as "idle";
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
 // Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
 // or "all" for blocks on each one in turn.
@@ -90,6 +91,8 @@ int main(int argc, char **argv) {
     const auto compare = [&] { for (Memory &block : memory) block.compare(); };
     change_once();
     compare();
+    cudaGraph_t graph;
+    if (!std::strcmp(argv[2], "graph")) CHECK(cudaGraphCreate(&graph, 0));
     std::printf("begun\n");
     std::fflush(stdout);
     if (!std::strcmp(argv[2], "work")) {

@@ -412,6 +412,10 @@ pub enum CtlCommand {
         /// Let calls of the program wait until `resume`. Without it, the next call that needs the GPU resumes.
         #[arg(long)]
         hold: bool,
+        /// End the driver's contexts and objects of the sessions, too, so that nothing of them is left on the card. Where contents would
+        /// be lost, a session is only suspended, and the reason is printed.
+        #[arg(long)]
+        deep: bool,
     },
     /// Replace the daemon's program by the one that is installed now, while programs run. Options are read again.
     Replace,
@@ -439,13 +443,12 @@ pub enum CtlCommand {
         #[arg(long, conflicts_with = "json")]
         csv: bool,
     },
-}
-
-impl CtlCommand {
-    /// Returns true if the answer describes sessions.
-    pub fn has_table(&self) -> bool {
-        !matches!(self, Self::Replace)
-    }
+    /// Show the number of calls that would make the objects of sessions again, and the first reason why they do not suffice.
+    Recipe {
+        #[command(flatten)]
+        /// The sessions.
+        selected: Selected,
+    },
 }
 
 /// The sessions of a request.

@@ -155,7 +155,7 @@ fn stage_of(file: &Path) -> Option<usize> {
 
 /// The words by which rows state what a call does to the session's state, and what they mean.
 const STATES: [(&str, &str); 5] = [
-    ("creates", "makes an object, a hold on one, or a name for a part of one"),
+    ("creates", "makes an object, memory, a hold on one, or a name for a part of one"),
     ("ends", "ends an object, or gives a hold back"),
     ("writes", "changes contents only"),
     ("none", "changes nothing"),
@@ -165,16 +165,23 @@ const STATES: [(&str, &str); 5] = [
 /// Says what the call of a row does to the session's state.
 pub fn state(file: &Path, text: &str, name: &str) -> Option<String> {
     let extension = file.extension().filter(|extension| *extension == "rows");
-    let word = r#"(?<word>[a-z]+)(?:\((?<getter>\w+|"[^"]*")\))?"#;
+    let word = r#"(?<word>[a-z]+)(?:\((?<inside>\w+|"[^"]*")\))?"#;
     extension?;
     let row = Regex::new(&format!(r"^\w+ \w+ {name}(?:@\w+)?\b.*\[{word}[ \]]")).ok()?;
     let found = row.captures(text)?;
-    match found.name("getter").map(|getter| getter.as_str()) {
-        Some(getter) if getter.starts_with('"') => {
-            Some(format!("changes a setting that no call returns: {getter}"))
+    match (&found["word"], found.name("inside").map(|inside| inside.as_str())) {
+        ("creates", Some("addresses")) => Some("makes memory, a mapping or addresses".to_owned()),
+        ("creates", Some(reason)) if reason.starts_with('"') => {
+            Some(format!("makes something that no recipe can make again: {reason}"))
         }
-        Some(getter) => Some(format!("changes a setting, which {getter} returns")),
-        None => STATES.iter().find(|(word, _)| *word == &found["word"]).map(|(_, what)| (*what).to_owned()),
+        ("creates", Some(name)) => Some(format!("makes {name}, or a hold on it or a name for a part of it")),
+        (_, Some(reason)) if reason.starts_with('"') => {
+            Some(format!("changes a setting that no call returns: {reason}"))
+        }
+        (_, Some(getter)) => Some(format!("changes a setting, which {getter} returns")),
+        (_, None) => {
+            STATES.iter().find(|(word, _)| *word == &found["word"]).map(|(_, what)| (*what).to_owned())
+        }
     }
 }
 

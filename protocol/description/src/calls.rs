@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Error, Result, bail, ensure};
 use regex::Regex;
 
-pub use crate::rows::Effect;
 use crate::rows::{self, Item, fields, split};
+pub use crate::rows::{Effect, Made};
 
 /// The folder of the rows.
 const FOLDER: &str = "protocol/calls";
@@ -83,6 +83,8 @@ pub struct Row {
     pub results: Vec<Field>,
     /// What the call does to the session's state.
     pub state: Effect,
+    /// The thing that it creates.
+    pub made: Option<Made>,
     /// What it does to the device's work, to launches, and to the text of device code.
     pub facts: [String; 3],
     /// Further facts.
@@ -128,7 +130,7 @@ fn area(name: String, text: &str) -> Result<Area> {
             Item::Row(row) => {
                 let since =
                     since.with_context(|| format!("{}: no `since VERSION` before the first row", at()))?;
-                rows.push(call(row, &clauses, since).with_context(at)?);
+                rows.push(call(*row, &clauses, since).with_context(at)?);
             }
         }
     }
@@ -138,7 +140,7 @@ fn area(name: String, text: &str) -> Result<Area> {
 }
 
 fn call(row: rows::Row, clauses: &Regex, since: u32) -> Result<Row> {
-    let rows::Row { docs, number, kind, name, inputs, result, effect, mut words, rest } = row;
+    let rows::Row { docs, number, kind, name, inputs, result, effect, made, mut words, rest } = row;
     let pairs = |text: &str| -> Result<Vec<Field>> {
         let pairs = fields(text).map_err(Error::msg)?.into_iter();
         Ok(pairs.map(|(name, of)| Field { name, of }).collect())
@@ -162,6 +164,7 @@ fn call(row: rows::Row, clauses: &Regex, since: u32) -> Result<Row> {
         inputs: inputs.into_iter().map(|(name, of)| Field { name, of }).collect(),
         results,
         state: effect,
+        made,
         facts,
         words: others,
         call: text("function").map(|function| (function, list(&text("arguments").unwrap_or_default()))),
@@ -191,6 +194,15 @@ fn check(areas: &[Area]) -> Result<()> {
         ensure!(right, "{name}: a row of kind `{}` does not have the effect {:?}", row.kind, row.state);
         if setter.is_match(name) {
             ensure!(matches!(row.state, Effect::Sets(_)), "{name} sets something");
+        }
+        if row.state == Effect::Creates {
+            let made = row.made.as_ref().with_context(|| format!("{name} does not say what it creates"))?;
+            let mut fields = row.inputs.iter().chain(&row.results);
+            let is_there = match made {
+                Made::Named(of) => fields.any(|field| field.name == *of),
+                Made::Addresses | Made::Never(_) => true,
+            };
+            ensure!(is_there, "{name} creates {made:?}, which is no input and no result of it");
         }
         if let Effect::Sets(Ok(getter)) = &row.state {
             let getter =
@@ -236,7 +248,10 @@ mod tests {
     #[test]
     fn kinds_agree_with_the_state() {
         let checked = |row: &str| check(&[area("x".to_owned(), &format!("since 3\n{row}")).expect("rows")]);
-        assert!(checked("0x0001 create cuX(x: StreamId) -> () [creates other same silent];").is_ok());
+        assert!(checked("0x0001 create cuX(x: StreamId) -> () [creates(x) other same silent];").is_ok());
+        assert!(checked("0x0001 create cuX(x: StreamId) -> () [creates other same silent];").is_err());
+        assert!(checked("0x0001 create cuX(x: StreamId) -> () [creates(y) other same silent];").is_err());
+        assert!(checked("0x0001 custom cuX() -> (x: u64) [creates(x) other same silent];").is_ok());
         assert!(checked("0x0001 create cuX(x: StreamId) -> () [writes other same silent];").is_err());
         assert!(checked("0x0001 destroy cuX(x: StreamId) -> () [none other same silent];").is_err());
         assert!(checked("0x0001 forward cuCtxSetX(x: u32) -> () [none other same silent];").is_err());

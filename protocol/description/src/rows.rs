@@ -28,7 +28,7 @@ pub enum Item {
     /// A directive: a line that is not a row.
     Directive(String),
     /// A row.
-    Row(Row),
+    Row(Box<Row>),
 }
 
 /// A row.
@@ -48,6 +48,8 @@ pub struct Row {
     pub result: Option<String>,
     /// What the call does to the session's state.
     pub effect: Effect,
+    /// The thing that it creates. Rows of libraries do not say it.
+    pub made: Option<Made>,
     /// The other words between the brackets.
     pub words: Vec<String>,
     /// The text between the brackets and the `;`.
@@ -71,6 +73,17 @@ pub enum Effect {
     Library,
 }
 
+/// The thing that a call makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// The object that the input or result of this name identifies.
+    Named(String),
+    /// Memory, a mapping or addresses.
+    Addresses,
+    /// Something that no recipe can make again. The text says why.
+    Never(String),
+}
+
 /// Reads a file. Each item has the number of its last line, from 1.
 pub fn read(text: &str) -> Result<Vec<(usize, Item)>, Error> {
     let (mut items, mut docs, mut open) = (Vec::new(), Vec::new(), String::new());
@@ -92,7 +105,8 @@ pub fn read(text: &str) -> Result<Vec<(usize, Item)>, Error> {
         }
         open = if open.is_empty() { line.to_owned() } else { format!("{open} {line}") };
         if let Some(text) = open.strip_suffix(';') {
-            items.push((number, Item::Row(row(text, std::mem::take(&mut docs)).map_err(failed)?)));
+            let row = row(text, std::mem::take(&mut docs)).map_err(failed)?;
+            items.push((number, Item::Row(Box::new(row))));
             open.clear();
         }
     }
@@ -154,7 +168,7 @@ fn row(text: &str, docs: Vec<String>) -> Result<Row, String> {
     };
     let end = closing(inside).ok_or("the `]` is missing")?;
     let mut words = words_of(&inside[..end]).into_iter();
-    let effect = effect(words.next().ok_or("a row states its effect on the state")?)?;
+    let (effect, made) = effect(words.next().ok_or("a row states its effect on the state")?)?;
     Ok(Row {
         docs,
         number,
@@ -163,19 +177,27 @@ fn row(text: &str, docs: Vec<String>) -> Result<Row, String> {
         inputs,
         result,
         effect,
+        made,
         words: words.map(str::to_owned).collect(),
         rest: inside[end + 1..].trim().to_owned(),
     })
 }
 
-fn effect(word: &str) -> Result<Effect, String> {
-    if let Some(getter) = word.strip_prefix("sets(").and_then(|rest| rest.strip_suffix(')')) {
-        let reason = getter.strip_prefix('"').and_then(|reason| reason.strip_suffix('"'));
-        return Ok(Effect::Sets(
-            reason.map_or_else(|| Ok(getter.to_owned()), |reason| Err(reason.to_owned())),
-        ));
+fn effect(word: &str) -> Result<(Effect, Option<Made>), String> {
+    let inside = |of: &str| word.strip_prefix(of)?.strip_prefix('(')?.strip_suffix(')');
+    let reason = |text: &str| Some(text.strip_prefix('"')?.strip_suffix('"')?.to_owned());
+    if let Some(getter) = inside("sets") {
+        return Ok((Effect::Sets(reason(getter).map_or_else(|| Ok(getter.to_owned()), Err)), None));
     }
-    Ok(match word {
+    if let Some(made) = inside("creates") {
+        let made = match (made, reason(made)) {
+            ("addresses", _) => Made::Addresses,
+            (_, Some(reason)) => Made::Never(reason),
+            (name, None) => Made::Named(name.to_owned()),
+        };
+        return Ok((Effect::Creates, Some(made)));
+    }
+    let effect = match word {
         "creates" => Effect::Creates,
         "ends" => Effect::Ends,
         "writes" => Effect::Writes,
@@ -183,7 +205,8 @@ fn effect(word: &str) -> Result<Effect, String> {
         "library" => Effect::Library,
         "sets" => return Err("`sets` names the call that returns the setting, or says why none does".into()),
         _ => return Err(format!("`{word}` is no effect on the state")),
-    })
+    };
+    Ok((effect, None))
 }
 
 /// Parses `name: type, …`.
@@ -251,7 +274,7 @@ mod tests {
 
     fn one(text: &str) -> Result<Row, String> {
         match read(text).map_err(|error| error.what)?.pop() {
-            Some((_, Item::Row(row))) => Ok(row),
+            Some((_, Item::Row(row))) => Ok(*row),
             other => Err(format!("{other:?}")),
         }
     }
@@ -267,6 +290,19 @@ mod tests {
         assert_eq!(row.effect, Effect::Sets(Err("none (yet) returns it".to_owned())));
         assert_eq!(row.words, ["other", "notes(h.n=n)", "gets(f)"]);
         assert_eq!((row.rest.as_str(), row.docs), ("as f(map, one())", vec!["A call.".to_owned()]));
+    }
+
+    #[test]
+    fn a_row_says_what_it_makes() {
+        let made = |word: &str| {
+            let row = one(&format!("7 forward f(n: i32) [{word} idle];")).expect("a row");
+            (row.effect, row.made)
+        };
+        assert_eq!(made("creates"), (Effect::Creates, None));
+        assert_eq!(made("creates(n)"), (Effect::Creates, Some(Made::Named("n".to_owned()))));
+        assert_eq!(made("creates(addresses)"), (Effect::Creates, Some(Made::Addresses)));
+        let reason = Some(Made::Never("for (good) reasons".to_owned()));
+        assert_eq!(made("creates(\"for (good) reasons\")"), (Effect::Creates, reason));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use cuda_api_description::calls::{Area, Effect, Field, Row};
+use cuda_api_description::calls::{Area, Effect, Field, Made, Row};
 
 use crate::file::{CALLS, DUAL, File};
 
@@ -41,7 +41,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
          pub const fn since(self) -> u32 {{ match self {{ {since} _ => {oldest}, }} }}\n}}\n"
     );
     let rows = format!(
-        "use super::facts::{{Facts, Getter, Launches, State, Text, Work}};\nuse super::*;\n\n\
+        "use super::facts::{{Facts, Getter, Launches, Makes, State, Text, Work}};\nuse super::*;\n\n\
          impl Opcode {{\n    /// Returns the facts of its row.\n    #[rustfmt::skip]\n\
          \x20   pub const fn facts(self) -> Facts {{\n        match self {{\n{facts}        }}\n    }}\n}}\n\n\
          /// Every row, by number.\n#[rustfmt::skip]\npub const ROWS: &[Row] = &[\n{rows}];\n"
@@ -71,7 +71,11 @@ fn data(row: &Row) -> String {
 
 fn facts_of(row: &Row) -> String {
     let state = match &row.state {
-        Effect::Creates => "Creates".to_owned(),
+        Effect::Creates => match &row.made {
+            Some(Made::Named(name)) => format!("Creates(Makes::Named({name:?}))"),
+            Some(Made::Never(reason)) => format!("Creates(Makes::Never({reason:?}))"),
+            Some(Made::Addresses) | None => "Creates(Makes::Addresses)".to_owned(),
+        },
         Effect::Ends => "Ends".to_owned(),
         Effect::Writes => "Writes".to_owned(),
         Effect::Nothing => "Nothing".to_owned(),

@@ -63,6 +63,10 @@ impl<'a> Writer<'a> {
         self.used = end;
         Ok(())
     }
+    /// Returns the bytes written so far.
+    pub fn written(&self) -> &[u8] {
+        &self.room[..self.used]
+    }
     /// Returns the number of bytes written so far.
     pub fn used(&self) -> usize {
         self.used

@@ -32,6 +32,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("suspended_again", suspended_again);
     suite.test("suspended_while_it_works", suspended_while_it_works);
     suite.test("suspended_workers_are_killed", suspended_workers_are_killed);
+    suite.test("recipes_of_sessions", recipes_of_sessions);
     let for_others = ["suspended_to_make_room", "suspended_in_part", "suspended_for_another_daemon"];
     if is_emulated() {
         suite.test(for_others[0], suspended_to_make_room);
@@ -311,5 +312,33 @@ fn suspended_for_another_daemon(kit: &Kit) -> Result<()> {
     idle[1].expect_state(&programs[1], "running")?;
     idle[2].expect_state(&programs[2], "running")?;
     programs.push(program);
+    programs.into_iter().try_for_each(finish)
+}
+
+fn recipes_of_sessions(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &[], None)?;
+    let programs = [controlled.program(kit, &["16", "idle"])?, controlled.program(kit, &["16", "graph"])?];
+    let told = |program: &Running| -> Result<Value> {
+        let session = controlled.control.session_of(program.pid())?["session"].clone();
+        let answer = controlled.ask(&format!(r#"{{"do":"recipe","session":{session}}}"#))?;
+        Ok(answer["sessions"][0]["recipe"].clone())
+    };
+    let [complete, with_graph] = [told(&programs[0])?, told(&programs[1])?];
+    // A context, a module or library with its kernel, and two streams for each of two blocks.
+    ensure!(complete["calls"].as_u64() >= Some(7) && complete["obstacle"].is_null(), "{complete}");
+    ensure!(with_graph["obstacle"] == "graphs are not followed", "{with_graph}");
+    let mut command = Command::new(kit.stack.daemon());
+    let shown = run(
+        command.arg("ctl").arg("--control").arg(controlled.socket()).args(["recipe", "--all"]),
+        "",
+        LIMIT,
+    )?;
+    shown.expect_exit(0)?;
+    let lines = |end: &str| shown.stdout.lines().filter(|line| line.ends_with(end)).count();
+    ensure!(lines(" yes") == 1 && lines(" no: graphs are not followed") == 1, "{shown}");
+    // Nothing of it needs the memory.
+    controlled.ask(r#"{"do":"suspend","all":true,"hold":true}"#)?;
+    ensure!(told(&programs[0])? == complete, "it was suspended");
+    controlled.ask(r#"{"do":"resume","all":true}"#)?;
     programs.into_iter().try_for_each(finish)
 }

@@ -6,6 +6,7 @@ mod captures;
 mod cards;
 mod control;
 mod costs;
+mod deep;
 mod endings;
 mod environment;
 mod errors;
@@ -91,6 +92,7 @@ fn collect(suite: &mut Suite) {
     static_runtimes::collect(suite);
     sub_libraries::collect(suite);
     suspended::collect(suite);
+    deep::collect(suite);
     time_limit::collect(suite);
 }
 

@@ -403,8 +403,8 @@ fn other_versions_are_refused(kit: &Kit) -> Result<()> {
     let before = controlled.control.session_of(program.pid())?["session"].clone();
     let real = kit.stack.daemon();
     let versions = [
-        ("\"worker\":{\"version\":1", "\"worker\":{\"version\":2", "version 2 of the link"),
-        ("^{\"version\":1", "{\"version\":2", "has version 2"),
+        ("\"worker\":{\"version\":2", "\"worker\":{\"version\":3", "version 3 of the link"),
+        ("^{\"version\":2", "{\"version\":3", "has version 3"),
     ];
     for (known, other, reason) in versions {
         // As if a daemon with that version had written it.

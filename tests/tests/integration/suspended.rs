@@ -40,12 +40,12 @@ const ROUNDS: u32 = 20;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
-        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program, &[]));
+        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program, Asked::Plain, &[]));
     }
     for program in WITH_A_POOL {
         let pool = ["--suspend-pool", "16M", "--keep-contents", "0.1"];
         suite.test(format!("suspended::{program}_with_a_pool"), move |kit| {
-            prints_the_same(kit, program, &pool)
+            prints_the_same(kit, program, Asked::Plain, &pool)
         });
     }
     suite.test("suspended::to_pages_of_the_pool", to_pages_of_the_pool);
@@ -54,7 +54,19 @@ pub fn collect(suite: &mut Suite) {
     suite.test("suspended::a_budget_is_kept", a_budget_is_kept);
 }
 
-fn prints_the_same(kit: &Kit, program: &str, options: &[&str]) -> Result<()> {
+/// The request that a program is suspended by, and what must come of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Its memory leaves the card.
+    Plain,
+    /// The driver's objects end, too.
+    Deep,
+    /// The same, where nothing would be lost.
+    DeepIfPossible,
+}
+
+/// Runs a program of the table while it is suspended at random moments.
+pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str]) -> Result<()> {
     let controlled = Controlled::start(kit, options, None)?;
     let Controlled { route, control, .. } = &controlled;
     let case = case(program);
@@ -67,10 +79,15 @@ fn prints_the_same(kit: &Kit, program: &str, options: &[&str]) -> Result<()> {
             while !is_over.load(Ordering::Relaxed) {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // Sessions come and go meanwhile.
-                let answer = control.ask(r#"{"do":"suspend","all":true,"timeout_ms":2000}"#);
+                let is_deep = asked != Asked::Plain;
+                let request = format!(r#"{{"do":"suspend","all":true,"timeout_ms":2000,"deep":{is_deep}}}"#);
+                let answer = control.ask(&request);
                 let sessions = answer.ok().and_then(|answer| answer["sessions"].as_array().cloned());
-                let moved =
-                    sessions.iter().flatten().any(|session| session["suspensions"].as_u64() > Some(0));
+                let counts = |session: &Value| match asked {
+                    Asked::Deep => session["deep"] == true,
+                    _ => session["suspensions"].as_u64() > Some(0),
+                };
+                let moved = sessions.iter().flatten().any(counts);
                 suspensions.fetch_add(moved.into(), Ordering::Relaxed);
                 thread::sleep(Duration::from_micros((random >> 33) % PAUSE_US));
             }

@@ -12,7 +12,7 @@ use vhost_cuda_profile::event::Batch;
 use vhost_cuda_profile::table::Tables;
 use vhost_cuda_profile::timeline::Timeline;
 
-use super::protocol::{Answer, Request, Session};
+use super::protocol::{Answer, Recipe, Request, Session};
 use crate::args::{CtlArgs, CtlCommand, Selected};
 
 /// The maximum length of an answer in bytes.
@@ -27,10 +27,10 @@ pub fn run(args: &CtlArgs) -> Result<()> {
     let request = match &args.command {
         CtlCommand::Status => Request::Status {},
         CtlCommand::Replace => Request::Replace {},
-        CtlCommand::Suspend { selected, timeout, hold } => {
+        CtlCommand::Suspend { selected, timeout, hold, deep } => {
             let Selected { session, connection, all } = *selected;
             let timeout_ms = milliseconds(*timeout);
-            Request::Suspend { session, connection, all, timeout_ms, hold: *hold }
+            Request::Suspend { session, connection, all, timeout_ms, hold: *hold, deep: *deep }
         }
         CtlCommand::Resume { selected, timeout } => {
             let Selected { session, connection, all } = *selected;
@@ -39,6 +39,10 @@ pub fn run(args: &CtlArgs) -> Result<()> {
         CtlCommand::Trace { selected, seconds, .. } => {
             let Selected { session, connection, all } = *selected;
             Request::Trace { session, connection, all, time_ms: milliseconds(*seconds) }
+        }
+        CtlCommand::Recipe { selected } => {
+            let Selected { session, connection, all } = *selected;
+            Request::Recipe { session, connection, all }
         }
     };
     if let CtlCommand::Trace { trace, csv, .. } = &args.command {
@@ -53,13 +57,17 @@ pub fn run(args: &CtlArgs) -> Result<()> {
         serde_json::from_str(&line).context("The daemon's answer is not that of a daemon")?;
     if args.json {
         print!("{line}");
-    } else if args.command.has_table() {
-        print!("{}", table(&answer));
+    } else {
+        match request {
+            Request::Recipe { .. } => print!("{}", recipes(&answer)),
+            Request::Replace {} => {}
+            _ => print!("{}", table(&answer)),
+        }
     }
     if let Some(error) = answer.error {
         bail!("{error}");
     }
-    ensure!(answer.ok, "Not all sessions were moved");
+    ensure!(answer.ok, "The request was not carried out for all its sessions");
     Ok(())
 }
 
@@ -165,11 +173,7 @@ fn table(answer: &Answer) -> String {
             session.moving_ms as f64 / 1e3,
         );
     }
-    for session in &answer.sessions {
-        if let Some(error) = &session.error {
-            text += &format!("session {}: {error}\n", session.session);
-        }
-    }
+    text += &errors(answer);
     let of = answer.host_memory_limit.map_or(String::new(), |limit| format!(" of {}", mib(limit)));
     text += &format!("host memory of suspended sessions: {}{of} MiB\n", mib(answer.host_memory_used));
     if answer.pool_limit > 0 {
@@ -177,6 +181,34 @@ fn table(answer: &Answer) -> String {
             &format!("ready for contents: {} of {} MiB\n", mib(answer.pool_ready), mib(answer.pool_limit));
     }
     text
+}
+
+/// Formats an answer with recipes for people.
+fn recipes(answer: &Answer) -> String {
+    let mut text = format!(
+        "{:>4} {:>7} {:<16} {:>7} {:>8} {:>8} complete\n",
+        "conn", "session", "program", "pid", "calls", "KiB"
+    );
+    for session in &answer.sessions {
+        let Session { connection, session: number, program, pid, .. } = session;
+        let Some(Recipe { calls, bytes, obstacle }) = &session.recipe else { continue };
+        let complete = obstacle.as_ref().map_or("yes".to_owned(), |obstacle| format!("no: {obstacle}"));
+        let kib = bytes.div_ceil(1 << 10);
+        text +=
+            &format!("{connection:>4} {number:>7} {program:<16} {pid:>7} {calls:>8} {kib:>8} {complete}\n");
+    }
+    text + &errors(answer)
+}
+
+/// Returns a line for each session that the request was not carried out for, or not as deeply as asked.
+fn errors(answer: &Answer) -> String {
+    let lines = |session: &Session| {
+        let number = session.session;
+        let error = session.error.as_ref().map(|error| format!("session {number}: {error}\n"));
+        let not_deep = session.not_deep.as_ref().map(|why| format!("session {number}: NOT deep: {why}\n"));
+        error.into_iter().chain(not_deep).collect::<String>()
+    };
+    answer.sessions.iter().map(lines).collect()
 }
 
 #[cfg(test)]
@@ -194,6 +226,7 @@ mod tests {
             suspensions: 4,
             resumes: 4,
             error: Some("its work did not end".into()),
+            not_deep: Some("it is not suspended".into()),
             ..Session::default()
         };
         let limit = Some(5 << 20);
@@ -203,6 +236,25 @@ mod tests {
         let fields: Vec<&str> = lines[1].split_whitespace().collect();
         assert_eq!(fields, ["1", "2", "python3", "0", "0", "running", "3", "0", "0", "0", "8", "0.0"]);
         assert_eq!(lines[2], "session 2: its work did not end");
-        assert_eq!(lines[3], "host memory of suspended sessions: 0 of 5 MiB");
+        assert_eq!(lines[3], "session 2: NOT deep: it is not suspended");
+        assert_eq!(lines[4], "host memory of suspended sessions: 0 of 5 MiB");
+    }
+    #[test]
+    fn recipes_have_a_reason_or_none() {
+        let recipe = |session, obstacle: Option<&str>| {
+            let recipe = Recipe { calls: 7, bytes: 1025, obstacle: obstacle.map(str::to_owned) };
+            Session { session, program: "python3".into(), recipe: Some(recipe), ..Session::default() }
+        };
+        let silent =
+            Session { session: 4, error: Some("the session has ended".into()), ..Session::default() };
+        let sessions = vec![recipe(2, None), recipe(3, Some("cuGraphCreate: graphs")), silent];
+        let text = recipes(&Answer { sessions, ..Answer::default() });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[1].split_whitespace().collect::<Vec<_>>(),
+            ["0", "2", "python3", "0", "7", "2", "yes"]
+        );
+        assert!(lines[2].ends_with(" no: cuGraphCreate: graphs"), "{text}");
+        assert_eq!(lines[3..], ["session 4: the session has ended"]);
     }
 }

@@ -37,6 +37,9 @@ pub enum Request {
         /// True if calls of the program do not bring it back.
         #[serde(default)]
         hold: bool,
+        /// True if the driver's objects of suspended sessions end, too.
+        #[serde(default)]
+        deep: bool,
     },
     /// Brings device memory back.
     Resume {
@@ -67,6 +70,18 @@ pub enum Request {
         all: bool,
         /// The time to record, in milliseconds. It ends earlier if the client hangs up, or the session ends.
         time_ms: u32,
+    },
+    /// Describes the recipes of sessions.
+    Recipe {
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connection: Option<u64>,
+        /// As above.
+        #[serde(default)]
+        all: bool,
     },
 }
 
@@ -150,9 +165,30 @@ pub struct Session {
     pub failures: u64,
     /// The time of all moves, in milliseconds.
     pub moving_ms: u64,
+    /// If a deep suspension was asked for: whether the driver's objects have ended, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deep: Option<bool>,
+    /// The reason if they have not. The session is suspended, or runs, as `state` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_deep: Option<String>,
+    /// The recipe, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<Recipe>,
     /// The reason for which the request was not carried out for this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// The calls that would make a session's objects again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// The number of calls.
+    pub calls: u64,
+    /// Its length in the worker's memory, in bytes.
+    pub bytes: u64,
+    /// The first reason for which it is not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
 }
 
 #[cfg(test)]
@@ -172,6 +208,7 @@ mod tests {
             all: false,
             timeout_ms: DEFAULT_TIMEOUT_MS,
             hold: false,
+            deep: false,
         };
         assert_eq!(parsed(r#"{"do":"suspend","session":3}"#), Some(suspend.clone()));
         assert_eq!(parsed(&serde_json::to_string(&suspend).unwrap()), Some(suspend));
@@ -186,6 +223,7 @@ mod tests {
             r#"{"do":"resume","all":true,"hold":true}"#,
             r#"{"do":"resume","all":1}"#,
             r#"{"do":"trace","all":true}"#,
+            r#"{"do":"recipe","all":true,"timeout_ms":1}"#,
             r#"{"do":"resume","timeout_ms":4294967296}"#,
             r#"{"do":"suspend","session":3} x"#,
         ] {

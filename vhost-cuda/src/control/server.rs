@@ -22,6 +22,7 @@ use super::trace;
 use crate::confine::threads;
 use crate::limits::budget::{Budget, Charge};
 use crate::limits::throttle::Throttle;
+use crate::sessions::recipes::Description;
 use crate::sessions::residence::Phase;
 use crate::socket::listen_privately;
 use crate::suspend::suspender::{Member, Selection, Suspender, for_each};
@@ -153,7 +154,9 @@ fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
                 }
             }
             Ok(request) => answer(&request, &served.suspender),
-            Err(error) => refusal(format!("not a request: {error} (docs/suspend.md, docs/profiling.md)")),
+            Err(error) => refusal(format!(
+                "not a request: {error} (docs/suspend.md, docs/profiling.md, docs/migration.md)"
+            )),
         };
         write(client, &answer)?;
     }
@@ -194,6 +197,7 @@ pub(super) fn write(mut client: &UnixStream, answer: &impl Serialize) -> io::Res
 fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let (selected, time) = match *request {
         Request::Status {} | Request::Replace {} => (Ok(Selection::All), 0),
+        Request::Recipe { session, connection, all } => (protocol::selection(session, connection, all), 0),
         Request::Suspend { session, connection, all, timeout_ms: ms, .. }
         | Request::Resume { session, connection, all, timeout_ms: ms }
         | Request::Trace { session, connection, all, time_ms: ms } => {
@@ -208,17 +212,27 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let missing = missing(selected, &members);
     let time = Duration::from_millis(time.into());
     let carry_out = |member: &Member| match *request {
-        Request::Status {} | Request::Replace {} | Request::Trace { .. } => None,
+        Request::Status {} | Request::Replace {} | Request::Trace { .. } | Request::Recipe { .. } => None,
         Request::Suspend { hold, .. } => {
             let error = suspender.suspend(&member.session, time, hold).err();
             error.filter(|error| !error.is_nothing_movable())
         }
         Request::Resume { .. } => suspender.resume(&member.session, time).err(),
     };
-    let sessions: Vec<_> = if *request == (Request::Status {}) {
-        members.iter().map(|member| describe(member, None)).collect()
-    } else {
-        for_each(&members, |member| describe(member, carry_out(member).map(|error| error.to_string())))
+    let sessions: Vec<_> = match request {
+        Request::Status {} => members.iter().map(|member| describe(member, None)).collect(),
+        Request::Recipe { .. } => for_each(&members, with_recipe),
+        Request::Suspend { deep: true, .. } => for_each(&members, |member| {
+            let error = carry_out(member).map(|error| error.to_string());
+            // Also if it was suspended before.
+            let not_deep = match &error {
+                None => deepen(member),
+                Some(_) => Some("it is not suspended".to_owned()),
+            };
+            let deep = Some(not_deep.is_none());
+            protocol::Session { deep, not_deep, ..describe(member, error) }
+        }),
+        _ => for_each(&members, |member| describe(member, carry_out(member).map(|error| error.to_string()))),
     };
     answer_with(missing, sessions, suspender)
 }
@@ -246,6 +260,25 @@ pub(super) fn missing(selected: Selection, members: &[Member]) -> Option<String>
     }
 }
 
+/// Ends the driver's objects of a suspended session. Returns the reason if they have not ended.
+fn deepen(member: &Member) -> Option<String> {
+    let phase = member.session.residence().moves().phase;
+    if phase == Phase::Running {
+        return Some("it has no memory that can move".to_owned());
+    }
+    member.session.deepen().unwrap_or_else(|error| Some(error.to_string()))
+}
+
+fn with_recipe(member: &Member) -> protocol::Session {
+    match member.session.recipe() {
+        Ok(Description { calls, bytes, obstacle }) => {
+            let recipe = Some(protocol::Recipe { calls, bytes, obstacle });
+            protocol::Session { recipe, ..describe(member, None) }
+        }
+        Err(error) => describe(member, Some(error.to_string())),
+    }
+}
+
 pub(super) fn describe(member: &Member, error: Option<String>) -> protocol::Session {
     let session = &member.session;
     let (program, pid, uid) = session.program();
@@ -270,6 +303,7 @@ pub(super) fn describe(member: &Member, error: Option<String>) -> protocol::Sess
         failures: moves.failures,
         moving_ms: u64::try_from(moves.moving.as_millis()).unwrap_or(u64::MAX),
         error,
+        ..protocol::Session::default()
     }
 }
 

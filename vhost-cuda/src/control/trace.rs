@@ -19,6 +19,7 @@ use super::server::{answer_with, describe, missing, refusal, write};
 use crate::confine::threads;
 use crate::hand_over::freeze;
 use crate::limits::budget::Charge;
+use crate::sessions::session::asked::AskError;
 use crate::sessions::session::profile::{ProfileError, Profiling};
 use crate::suspend::suspender::{Selection, Suspender};
 
@@ -142,7 +143,7 @@ fn record(
 fn reasons(recorded: &Recorded) -> BTreeMap<u64, String> {
     let reason = |(&label, profiling): (&u64, &Result<Profiling, ProfileError>)| {
         let error = profiling.as_ref().err().copied().unwrap_or(ProfileError::Replaced);
-        (error != ProfileError::Ended).then(|| (label, error.to_string()))
+        (error != ProfileError::Asked(AskError::Ended)).then(|| (label, error.to_string()))
     };
     recorded.iter().filter_map(reason).collect()
 }

@@ -19,7 +19,7 @@ use crate::hand_over::files::Number;
 use crate::sessions::library;
 
 /// The version of the state. It changes with every field.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The maximum length of a state in bytes: 100 times that of a daemon with 64 sessions that have pinned much memory.
 const MAX_BYTES: u64 = 256 << 20;
 

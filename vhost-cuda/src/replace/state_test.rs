@@ -52,6 +52,7 @@ fn with_device(link_version: u32) -> Value {
                 "residence": {"moves": moves, "wakes": 0, "charged_bytes": 0, "kept_for": null},
                 "program": "python3", "pid": 3, "begun": 4, "next_request": 4, "calls": 1, "bytes_in": 0,
                 "bytes_out": 0, "maps_memory": true, "age": {"secs": 1, "nanos": 0}, "gpu_busy_ns": null,
+                "profile": null, "recipe": 4,
                 "named": {
                     "held": [[{"Kept": 1}, {"read": [], "written": [{"file": [1, 2], "start": 0, "end": 4096}]}]],
                     "present": [[16, [1, 2], true]], "gone": [], "count": 1,

@@ -21,10 +21,9 @@ use crate::limits::account::{Share, Slot, Terms};
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::cache`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
 pub const VERSION: u32 = 2;
-/// The versions of workers that this daemon takes over: its own, and that of the release before.
-pub const VERSIONS: RangeInclusive<u32> = 1..=VERSION;
-/// The first version of workers that know [`TO_POOL`].
-pub const VERSION_OF_POOL: u32 = 2;
+/// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
+/// state, so their workers cannot come.
+pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
 
 /// The maximum payload of a request and of a reply, in bytes (`Config::max_payload_bytes`).
 pub const MAX_PAYLOAD_BYTES: u32 = 64 << 10;
@@ -68,8 +67,16 @@ pub const TO_FORGET: u32 = 11;
 pub const TO_PROFILE: u32 = 12;
 
 /// [`ToWorker::kind`]: the worker keeps so much host memory for contents from now on, ahead of need; the payload is the number of bytes
-/// (`u64`), those of contents that are there included. No answer. Workers know it since [`VERSION_OF_POOL`].
+/// (`u64`), those of contents that are there included. No answer.
 pub const TO_POOL: u32 = 13;
+
+/// [`ToWorker::kind`]: describes the session's recipe. No payload. The answer is a [`FROM_REPLY`] with the frame's id and
+/// [`super::recipes::Description`].
+pub const TO_RECIPE: u32 = 14;
+
+/// [`ToWorker::kind`]: ends the driver's objects of a suspended session until it is resumed. No payload. The answer is as for
+/// [`TO_RECIPE`], with the reason if the session is suspended as before.
+pub const TO_DEEPEN: u32 = 15;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;

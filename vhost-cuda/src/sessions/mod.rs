@@ -10,6 +10,7 @@ pub mod named_pages;
 pub mod pool;
 pub mod predecessor;
 pub mod process;
+pub mod recipes;
 pub mod recording;
 pub mod residence;
 pub mod session;

@@ -9,8 +9,10 @@
 //! sockets. A process that does not end after SIGKILL hangs in the kernel. Its outstanding requests are not answered
 //! until it has ended, so the guest keeps those pages pinned.
 
+pub mod asked;
 mod moves;
 pub mod profile;
+mod recipe;
 mod saved;
 
 pub use saved::SavedSession;
@@ -32,6 +34,7 @@ use virtio_cuda_protocol::transport::{
     REPLY_SESSION_LOST,
 };
 
+use self::asked::Asked;
 use crate::confine::threads;
 use crate::front_end::memory::{MemoryTable, SharedRegion, mark_written};
 use crate::front_end::request::Request;
@@ -85,7 +88,8 @@ pub struct Session {
     /// See [`Totals::gpu_busy_ns`].
     gpu_busy_ns: Mutex<Option<u64>>,
     residence: Residence,
-    profile: profile::Asked,
+    profile: profile::Profiled,
+    recipe: Asked,
     place: Place,
     /// True if its worker has got guest memory from the program before this one.
     is_restored: bool,
@@ -202,7 +206,8 @@ impl Session {
             opened: Instant::now(),
             gpu_busy_ns: Mutex::default(),
             residence: Residence::default(),
-            profile: profile::Asked::default(),
+            profile: profile::Profiled::default(),
+            recipe: Asked::default(),
             place,
             is_restored: false,
             is_leaving: AtomicBool::new(false),
@@ -234,7 +239,8 @@ impl Session {
             self.read_replies();
         }
         self.residence.end();
-        self.profile.end();
+        self.profile.asked.end();
+        self.recipe.end();
         let status = self.reap();
         self.outbox.lock().writer = None;
         let (end, owed, closers) = {
@@ -557,8 +563,13 @@ impl Session {
         if is_reply && self.moved(&header, &payload) {
             return true;
         }
-        let answered = if is_reply { self.profile.answered(&header, payload) } else { Err(payload) };
-        let Err(payload) = answered else { return true };
+        let asked = if is_reply {
+            let of_profile = self.profile.asked.answered(&header, payload);
+            of_profile.or_else(|payload| self.recipe.answered(&header, payload))
+        } else {
+            Err(payload)
+        };
+        let Err(payload) = asked else { return true };
         let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
         let Some(call) = call else {
             debug!("session {}: its worker sent a frame that nobody asked for", self.label);

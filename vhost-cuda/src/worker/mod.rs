@@ -15,6 +15,7 @@ mod memory;
 pub(crate) mod nvml;
 mod objects;
 mod profile;
+mod recipe;
 mod run;
 pub mod sandbox;
 mod sharing;
@@ -34,8 +35,8 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use crate::args::WorkerArgs;
 use crate::sessions::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_FORGET, TO_MEMORY, TO_POOL, TO_PROFILE, TO_REGION, TO_RESUME,
-    TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_MEMORY, TO_POOL, TO_PROFILE, TO_RECIPE,
+    TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
@@ -77,7 +78,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             start::set_name(start::NAME_SESSION);
         }
         match frame.header.kind {
-            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE => executors.submit(frame),
+            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE | TO_RECIPE | TO_DEEPEN => executors.submit(frame),
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
                 let file = match (frame.file, &session.mapper) {

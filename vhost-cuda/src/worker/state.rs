@@ -30,6 +30,7 @@ use super::objects::images::Images;
 use super::objects::linker::Links;
 use super::objects::resources::DevResources;
 use super::profile::Profile;
+use super::recipe::kept::Recipe;
 use super::run::exec_callbacks::ExecCallbacks;
 use super::run::gate::Gate;
 use super::run::order::Order;
@@ -110,6 +111,8 @@ pub struct SessionState {
     pub trace: Trace,
     /// What the session does, for the operator.
     pub profile: Profile,
+    /// The calls that would make its objects again.
+    pub recipe: Recipe,
     /// Release thresholds of pools that the driver does not get because of the quota.
     pub thresholds: Mutex<HashMap<u64, u64>>,
     /// Memory of `cuMemAlloc` that may move.
@@ -235,6 +238,7 @@ impl SessionState {
             host_memory: HostMemory::default(),
             trace: Trace::new(limits.libraries.clone()),
             profile: Profile::default(),
+            recipe: Recipe::default(),
             vendor: Vendor::new(limits.libraries),
             thresholds: Mutex::default(),
             placed,
@@ -331,6 +335,13 @@ impl SessionState {
 
     /// Forgets the objects that ended with a context that the driver has destroyed. Its name is free from now on.
     pub fn context_ended(&self, context: u64) {
+        if self.suspension.makes_again.load(Ordering::Relaxed) {
+            // Its memory is in the store. Tables of memory and of pages stay as they are until the context is made again.
+            self.copies.forget_context(context);
+            self.host_memory.forget_context(context);
+            self.allocations().quota.forget_context(context);
+            return self.contexts.ended(context);
+        }
         self.objects.textures.forget_context(context);
         self.objects.surfaces.forget_context(context);
         self.copies.forget_context(context);

@@ -293,7 +293,7 @@ fn function(library: &mut Building, row: &Row) -> Result<(), String> {
         name: kept_text(&row.name),
         number: row.number,
         digest,
-        effect: effect(&row.effect)?,
+        effect: effect(row)?,
         body,
     });
     Ok(())
@@ -316,8 +316,11 @@ fn export(row: &Row) -> Result<Export, String> {
     })
 }
 
-fn effect(effect: &rows::Effect) -> Result<Effect, String> {
-    Ok(match effect {
+fn effect(row: &Row) -> Result<Effect, String> {
+    if row.made.is_some() {
+        return Err("`creates` of a library's function names nothing".into());
+    }
+    Ok(match &row.effect {
         rows::Effect::Creates => Effect::Creates,
         rows::Effect::Ends => Effect::Ends,
         rows::Effect::Writes => Effect::Writes,

@@ -12,17 +12,28 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Makes an object, memory or a mapping, a further hold on one, or a name for a part of one.
-    Creates,
+    Creates(Makes),
     /// Ends one, or gives a hold back.
     Ends,
     /// Changes a setting of an object, of a context or of the session.
     Sets(Getter),
-    /// Changes contents only: memory, an event's latest record, a graph's during a capture, or text and results that are read once.
+    /// Changes contents only: memory, an event's latest record, a capture and its graph, or text, recordings and results that are read once.
     Writes,
     /// Changes nothing that a program could find again.
     Nothing,
     /// Calls a function of one of NVIDIA's libraries, whose own row says it.
     Library,
+}
+
+/// The thing that a call makes, or that gets a further part, name or hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Makes {
+    /// The object that the input or result of this name identifies.
+    Named(&'static str),
+    /// Memory, a mapping or addresses. The worker's tables of memory have all that is needed to make it again.
+    Addresses,
+    /// Something that the same call cannot make again. The text says why.
+    Never(&'static str),
 }
 
 /// The call that returns a setting.

@@ -11,7 +11,7 @@ mod opcode;
 mod rows;
 
 use super::*;
-pub use facts::{Facts, Getter, Launches, State, Text, Work};
+pub use facts::{Facts, Getter, Launches, Makes, State, Text, Work};
 pub use opcode::Opcode;
 pub use rows::ROWS;
 

@@ -77,7 +77,7 @@ impl Session {
         let _permit = freeze::permit();
         // Locked, so that the worker is told before the next move begins.
         let state = self.state.lock();
-        if state.phase != Phase::Open || self.worker.version < link::VERSION_OF_POOL {
+        if state.phase != Phase::Open {
             return;
         }
         if let Some(bytes) = self.residence.set_pool(bytes, charge) {

@@ -3,21 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use thiserror::Error;
 use vhost_cuda_profile::event::{Batch, Event};
-use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
-use super::{Outgoing, Phase, Session};
-use crate::hand_over::freeze;
-use crate::sessions::link::{self, FromWorker, TO_PROFILE, ToWorker};
+use super::Session;
+use super::asked::{AskError, Asked};
+use crate::sessions::link::TO_PROFILE;
 use crate::sessions::recording::{READ, Recording, START, STOP};
 
-/// The time for a worker to answer. Its thread for it does nothing else, but the host's CUPTI may be slow to start.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The maximum number of profiles of a session at a time. Limits the daemon's memory for events that one of them has not read.
 const MAX_PROFILES: usize = 4;
 /// The maximum number of such events (3 MiB). Further ones are counted and lost.
@@ -29,38 +25,28 @@ pub enum ProfileError {
     /// Too many profiles of it are recorded.
     #[error("{MAX_PROFILES} profiles of the session are being recorded: wait for the end of one")]
     Busy,
-    /// It has ended.
-    #[error("the session has ended")]
-    Ended,
-    /// Its worker did not answer in time.
-    #[error("its worker did not answer in time")]
-    Stuck,
-    /// Its worker sent no valid answer.
-    #[error("its worker gave no valid answer")]
-    Malformed,
+    /// Its worker has not answered.
+    #[error(transparent)]
+    Asked(#[from] AskError),
     /// The daemon's program is being replaced.
     #[error("the recording has ended, because the daemon's program is being replaced: begin another one")]
     Replaced,
 }
 
-/// The profiles of a session, and the request under way.
+/// The profiles of a session.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct Profiled {
+    pub(super) asked: Asked,
     /// What the worker has said so far. Locked by the one who asks, until the answer has been handed out.
     recording: Mutex<Recording>,
-    state: Mutex<State>,
-    changed: Condvar,
+    waiting: Mutex<AllWaiting>,
 }
 
+/// What each [`Profiling`] has not read, by its number.
 #[derive(Debug, Default)]
-struct State {
-    /// What each [`Profiling`] has not read, by its number.
+struct AllWaiting {
     profiles: BTreeMap<u64, Waiting>,
     next_profile: u64,
-    /// The request that the worker has not answered. It stays, so that a late answer is known, and dropped.
-    request: Option<u64>,
-    answer: Option<Result<Vec<u8>, ProfileError>>,
-    ended: bool,
 }
 
 /// Events that another profile has fetched.
@@ -79,41 +65,21 @@ impl Waiting {
     }
 }
 
-impl Asked {
-    /// Takes a worker's reply if it answers the request under way, else returns its payload.
-    pub fn answered(&self, header: &FromWorker, payload: Vec<u8>) -> Result<(), Vec<u8>> {
-        let mut state = self.state.lock();
-        if state.request != Some(header.id) {
-            return Err(payload);
-        }
-        state.request = None;
-        let is_good = header.status == REPLY_OK;
-        state.answer = Some(if is_good { Ok(payload) } else { Err(ProfileError::Malformed) });
-        self.changed.notify_all();
-        Ok(())
-    }
-
+impl Profiled {
     /// Returns the request that the worker has not answered, for the next program.
     ///
     /// Errors: a profile is being recorded.
     pub fn save(&self) -> Result<Option<u64>, String> {
-        let state = self.state.lock();
-        if !state.profiles.is_empty() {
-            Err("is being recorded for a profile".into())
+        if self.waiting.lock().profiles.is_empty() {
+            Ok(self.asked.save())
         } else {
-            Ok(state.request)
+            Err("is being recorded for a profile".into())
         }
     }
 
-    /// Goes on with what [`Self::save`] has returned in the program before this one: the late answer is known, and dropped.
+    /// Goes on with what [`Self::save`] has returned in the program before this one.
     pub fn restore(request: Option<u64>) -> Self {
-        Self { state: Mutex::new(State { request, ..State::default() }), ..Self::default() }
-    }
-
-    /// Notes that the session has ended.
-    pub fn end(&self) {
-        self.state.lock().ended = true;
-        self.changed.notify_all();
+        Self { asked: Asked::restore(request), ..Self::default() }
     }
 }
 
@@ -130,16 +96,15 @@ impl Profiling {
     /// Errors: see [`ProfileError`].
     pub fn start(session: &Arc<Session>) -> Result<Self, ProfileError> {
         let mut recording = session.profile.recording.lock();
-        let mut state = session.profile.state.lock();
-        match (state.ended, state.request) {
-            (true, _) => return Err(ProfileError::Ended),
-            (false, Some(_)) => return Err(ProfileError::Stuck),
-            (false, None) if state.profiles.len() >= MAX_PROFILES => return Err(ProfileError::Busy),
-            (false, None) => state.next_profile += 1,
+        session.profile.asked.check()?;
+        let mut waiting = session.profile.waiting.lock();
+        if waiting.profiles.len() >= MAX_PROFILES {
+            return Err(ProfileError::Busy);
         }
-        let (number, is_first) = (state.next_profile, state.profiles.is_empty());
-        state.profiles.insert(number, Waiting::default());
-        drop(state);
+        waiting.next_profile += 1;
+        let (number, is_first) = (waiting.next_profile, waiting.profiles.is_empty());
+        waiting.profiles.insert(number, Waiting::default());
+        drop(waiting);
         let profiling = Self { session: session.clone(), number };
         if is_first {
             *recording = Recording::default();
@@ -158,7 +123,7 @@ impl Profiling {
     pub fn read(&mut self) -> Result<(Batch, u64), ProfileError> {
         let session = self.session.clone();
         let mut recording = session.profile.recording.lock();
-        let waiting = session.profile.state.lock().profiles.get_mut(&self.number).map(std::mem::take);
+        let waiting = session.profile.waiting.lock().profiles.get_mut(&self.number).map(std::mem::take);
         let Waiting { events, dropped } = waiting.unwrap_or_default();
         if events.is_empty() && dropped == 0 {
             return self.fetch(READ, &mut recording);
@@ -175,11 +140,11 @@ impl Profiling {
     /// Asks the worker, and keeps what it answers for the other profiles.
     fn fetch(&self, what: u32, recording: &mut Recording) -> Result<(Batch, u64), ProfileError> {
         let answer = self.session.ask_for_profile(what)?;
-        let (head, events) = recording.read(&answer).ok_or(ProfileError::Malformed)?;
-        let mut state = self.session.profile.state.lock();
-        let others = state.profiles.iter_mut().filter(|(number, _)| **number != self.number);
+        let (head, events) = recording.read(&answer).ok_or(AskError::Malformed)?;
+        let mut waiting = self.session.profile.waiting.lock();
+        let others = waiting.profiles.iter_mut().filter(|(number, _)| **number != self.number);
         others.for_each(|(_, waiting)| waiting.add(&events, head.dropped));
-        drop(state);
+        drop(waiting);
         let no_gpu = match head.no_gpu {
             0 => None,
             500 => Some(
@@ -196,10 +161,10 @@ impl Drop for Profiling {
     fn drop(&mut self) {
         // Nobody else may begin meanwhile.
         let _recording = self.session.profile.recording.lock();
-        let mut state = self.session.profile.state.lock();
-        state.profiles.remove(&self.number);
-        let is_last = state.profiles.is_empty();
-        drop(state);
+        let mut waiting = self.session.profile.waiting.lock();
+        waiting.profiles.remove(&self.number);
+        let is_last = waiting.profiles.is_empty();
+        drop(waiting);
         if is_last {
             // A worker that has ended records nothing. One that does not answer may go on, at its own cost: its records are
             // bounded.
@@ -209,40 +174,8 @@ impl Drop for Profiling {
 }
 
 impl Session {
-    /// Sends a request to the worker, and waits for the answer.
-    fn ask_for_profile(&self, what: u32) -> Result<Vec<u8>, ProfileError> {
-        // Until the request is recorded as under way.
-        let permit = freeze::permit();
-        let mut state = self.state.lock();
-        if state.phase != Phase::Open {
-            return Err(ProfileError::Ended);
-        }
-        let mut asked = self.profile.state.lock();
-        if asked.request.is_some() {
-            return Err(ProfileError::Stuck);
-        }
-        state.next_request += 1;
-        let id = state.next_request;
-        (asked.request, asked.answer) = (Some(id), None);
-        drop(asked);
-        let header = ToWorker { kind: TO_PROFILE, id, ..ToWorker::default() };
-        // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Frame(link::encode_request(&header, what.as_bytes(), &[], &[]), id, None));
-        drop(state);
-        drop(permit);
-        let deadline = Instant::now() + PATIENCE;
-        let mut asked = self.profile.state.lock();
-        loop {
-            if let Some(answer) = asked.answer.take() {
-                return answer;
-            }
-            if asked.ended {
-                return Err(ProfileError::Ended);
-            }
-            if self.profile.changed.wait_until(&mut asked, deadline).timed_out() && asked.answer.is_none() {
-                return Err(ProfileError::Stuck);
-            }
-        }
+    fn ask_for_profile(&self, what: u32) -> Result<Vec<u8>, AskError> {
+        self.ask(&self.profile.asked, TO_PROFILE, what.as_bytes())
     }
 }
 
@@ -256,8 +189,9 @@ mod tests {
 
     use super::*;
     use crate::fixture::sleeping_worker;
-    use crate::sessions::link::{FROM_REPLY, profile_request, receive_frame, send_reply};
+    use crate::sessions::link::{FROM_REPLY, FromWorker, profile_request, receive_frame, send_reply};
     use crate::sessions::recording::{Answer, CALL, Record};
+    use crate::sessions::session::asked::PATIENCE;
     use crate::sessions::session::{End, Place};
 
     /// Answers READ with a record, with garbage, with a refusal, and then not at all; all other requests with nothing.
@@ -285,16 +219,6 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_dropped_by_the_next_program() {
-        let asked = Asked::restore(Some(7));
-        assert_eq!(asked.save(), Ok(Some(7)));
-        let header = |id| FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
-        assert_eq!(asked.answered(&header(6), vec![1]), Err(vec![1]));
-        assert_eq!(asked.answered(&header(7), vec![1]), Ok(()));
-        assert_eq!(asked.save(), Ok(None));
-    }
-
-    #[test]
     fn nothing_that_a_worker_answers_is_trusted() {
         let (worker, theirs) = sleeping_worker();
         let open = Open { pid: 7, uid: 0, charged_uid: 0, name: [0; 16] };
@@ -317,16 +241,16 @@ mod tests {
             assert_eq!(other.read().unwrap().0.events, batch.events);
         }
         drop(beside);
-        assert_eq!(profiling.read().err(), Some(ProfileError::Malformed));
+        assert_eq!(profiling.read().err(), Some(ProfileError::Asked(AskError::Malformed)));
         drop(profiling);
         assert_eq!(session.profile.save(), Ok(None));
         let mut again = Profiling::start(&session).unwrap();
-        assert_eq!(again.read().err(), Some(ProfileError::Malformed), "a refusal");
+        assert_eq!(again.read().err(), Some(ProfileError::Asked(AskError::Malformed)), "a refusal");
         // The worker hangs up instead of an answer: the session ends, and nobody waits.
-        assert_eq!(again.read().err(), Some(ProfileError::Ended));
+        assert_eq!(again.read().err(), Some(ProfileError::Asked(AskError::Ended)));
         assert_eq!(ended.recv_timeout(PATIENCE), Ok(End::Lost));
         drop(again);
-        assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Ended));
+        assert_eq!(Profiling::start(&session).err(), Some(ProfileError::Asked(AskError::Ended)));
     }
 
     #[test]

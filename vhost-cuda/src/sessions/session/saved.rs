@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
-use super::{Outbox, Phase, Place, Session, State, Tables, printable, profile};
+use super::asked::Asked;
+use super::profile::Profiled;
+use super::{Outbox, Phase, Place, Session, State, Tables, printable};
 use crate::hand_over::files::{Inherited, Leaving};
 use crate::limits::budget::Charge;
 use crate::sessions::endings::Endings;
@@ -46,6 +48,8 @@ pub struct SavedSession {
     named: Option<SavedPages>,
     /// The request for a profile that its worker has not answered.
     profile: Option<u64>,
+    /// The question for its recipe that its worker has not answered.
+    recipe: Option<u64>,
 }
 
 impl Session {
@@ -73,6 +77,7 @@ impl Session {
         }
         Ok(SavedSession {
             profile: self.profile.save().map_err(|reason| why(&reason))?,
+            recipe: self.recipe.save(),
             id: self.id,
             label: self.label,
             uid: self.uid,
@@ -137,7 +142,8 @@ impl Session {
             opened: now.checked_sub(saved.age).unwrap_or(now),
             gpu_busy_ns: Mutex::new(saved.gpu_busy_ns),
             residence: Residence::restore(&saved.residence, charge),
-            profile: profile::Asked::restore(saved.profile),
+            profile: Profiled::restore(saved.profile),
+            recipe: Asked::restore(saved.recipe),
             place: saved.place,
             is_restored: true,
             is_leaving: AtomicBool::new(false),

@@ -12,6 +12,7 @@ use virtio_cuda_protocol::transport::{FLAG_KEEP, MemEntry, REPLY_INVALID, REPLY_
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::gpu::null;
+use super::super::recipe;
 use super::super::run::call::ThreadState;
 use super::super::run::control;
 use super::super::run::execute::{execute, execute_posted};
@@ -82,6 +83,7 @@ pub fn run(data: &[u8]) {
         }
         guest.request(&mut choices);
     }
+    recipe::describe(session.state);
     let Guest { mut thread, .. } = guest;
     thread.held.release();
     thread.signal.end(&session.state.gpu);

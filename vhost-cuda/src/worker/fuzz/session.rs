@@ -52,8 +52,18 @@ impl FuzzSession {
         Self::with(limited, emulated, Vendor::open_none)
     }
 
+    /// A session that sees so many of the driver's devices.
+    #[cfg(test)]
+    pub fn with_devices(devices: u32) -> Self {
+        Self::of(false, false, devices, Vendor::open_none)
+    }
+
     /// As [`Self::new`], with the libraries of NVIDIA that `open` opens.
     pub fn with(limited: bool, emulated: bool, open: impl FnOnce(&Vendor)) -> Self {
+        Self::of(limited, emulated, null::DEVICES, open)
+    }
+
+    fn of(limited: bool, emulated: bool, devices: u32, open: impl FnOnce(&Vendor)) -> Self {
         let lock = IN_USE.lock();
         null::reset();
         let window = Window::reserve().expect("the window is free");
@@ -67,8 +77,7 @@ impl FuzzSession {
         static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
         let output = OUTPUT.lock().get_or_insert_with(Output::fixture).again();
         let (images, sharing) = (IMAGES.clone(), Sharing::new(dead_socket()));
-        let session =
-            SessionState::new(Driver::null(), images, sharing, output, window, null::DEVICES, limits);
+        let session = SessionState::new(Driver::null(), images, sharing, output, window, devices, limits);
         open(&session.vendor);
         session.vendor.open_none();
         session.trace.open_none();

@@ -195,6 +195,11 @@ impl Allocations {
         }
     }
 
+    /// All ranges.
+    pub fn ranges(&self) -> impl Iterator<Item = &Range> {
+        self.ranges.values()
+    }
+
     /// The range that holds `address`.
     pub fn find(&self, address: u64) -> Option<&Range> {
         let (_, range) = self.ranges.range(..=address).next_back()?;

@@ -11,6 +11,7 @@ use cuda_fatbin::{
     Accepted, CONTAINER_MAGIC, Code, HEADER_BYTES, container_bytes, each_code, unpacked_bytes, variables,
 };
 use log::debug;
+use memchr::memmem::Finder;
 use object::elf::{SHF_ALLOC, SHT_LOPROC, SHT_NOBITS};
 use object::read::elf::{ElfFile64, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
@@ -104,6 +105,42 @@ fn of_container(container: &[u8], target: Target) -> Option<u64> {
     })
     .ok()?;
     most
+}
+
+/// Returns whether the code of `image` that a device uses has variables, or allocates device memory by itself: contents that only its
+/// context keeps. True for an image that this reader does not understand.
+pub fn keeps_state(image: &[u8], target: Target) -> bool {
+    let allocates = Finder::new("malloc");
+    let keeps = |code: &[u8]| variable_bytes(code) != Some(0) || allocates.find(code).is_some();
+    if !image.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
+        return keeps(image);
+    }
+    containers(image).any(|container| {
+        let mut found = false;
+        let read = container.and_then(|container| each_used(container, target, |code| found |= keeps(code)));
+        found || read.is_none()
+    })
+}
+
+/// Returns the bytes of the variables of a cubin or PTX text. Constants that only its kernels read count where that is unknown.
+fn variable_bytes(code: &[u8]) -> Option<u64> {
+    if !code.starts_with(b"\x7fELF") {
+        let end = code.iter().position(|&byte| byte == 0).unwrap_or(code.len());
+        return variables::bytes(std::str::from_utf8(&code[..end]).ok()?);
+    }
+    let file = ElfFile64::<Endianness>::parse(code).ok()?;
+    let endian = file.endian();
+    let mut sum = 0u64;
+    for section in file.sections() {
+        let (name, header) = (section.name().ok()?, section.elf_section_header());
+        let is_on_chip = ON_CHIP.iter().any(|start| name.starts_with(start));
+        let is_zeroed = header.sh_type(endian) == SHT_NOBITS && !is_on_chip;
+        if is_zeroed || name.starts_with(".nv.global") {
+            sum = sum.checked_add(section.size())?;
+        }
+    }
+    let mut common = file.symbols().filter(|symbol| symbol.is_common()).map(|symbol| symbol.size());
+    common.try_fold(sum, u64::checked_add)
 }
 
 /// Orders the code that a device executes: machine code comes before PTX, later architectures before earlier ones.

@@ -161,6 +161,11 @@ impl Reservations {
         }
     }
 
+    /// Returns whether there is an allocation that is not among `moved`.
+    pub fn has_others(&self, moved: &[(u64, parts::Part)]) -> bool {
+        self.allocations.keys().any(|name| moved.iter().all(|(other, _)| other != name))
+    }
+
     /// Returns the allocations that may move, by name: memory of one of these devices, all of it mapped with full access of its device, that no
     /// array, external memory or other process uses. Their handles are the driver's until [`Self::moved`].
     pub fn movable(&self, devices: &BTreeSet<i32>) -> Vec<(u64, parts::Part)> {

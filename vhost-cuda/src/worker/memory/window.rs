@@ -212,6 +212,11 @@ impl Window {
         self.registrations.remove(&base);
     }
 
+    /// Takes out all registrations, which end with their contexts.
+    pub fn take_registrations(&mut self) -> Vec<Registration> {
+        std::mem::take(&mut self.registrations).into_values().collect()
+    }
+
     /// Returns the registration that `area` is part of.
     pub fn registration(&self, area: &Area) -> Option<Registration> {
         let (_, found) = self.registrations.range(..=area.base).next_back()?;

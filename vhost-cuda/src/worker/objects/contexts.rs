@@ -94,6 +94,10 @@ impl Primary {
     }
 }
 
+/// The guest's retains of primary contexts: device, number, and flags that the driver does not get.
+#[derive(Clone, Debug, Default)]
+pub struct Retains(Vec<(i32, u32, u32)>);
+
 /// All contexts of a session.
 #[derive(Debug, Default)]
 pub struct Contexts {
@@ -216,6 +220,32 @@ impl ContextState {
         let context = self.named.remove(&id.0).ok_or(CudaError::INVALID_CONTEXT)?;
         self.ending.insert(id.0, Arc::downgrade(&context.object));
         Ok(context.object)
+    }
+    /// Returns whether no context lives, and none is ending.
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.ending.is_empty()
+    }
+    /// Removes the names of all contexts and the devices' retains, which are returned for [`Self::put_retains`].
+    pub fn close_all(&mut self) -> (Vec<(u64, Arc<Object>)>, Retains) {
+        let named: Vec<u64> = self.named.keys().copied().collect();
+        let closed = named.into_iter().filter_map(|name| Some((name, self.close(ContextId(name)).ok()?)));
+        let closed = closed.collect();
+        let retained = self.primaries.iter_mut().filter(|(_, primary)| primary.retains > 0);
+        let taken = retained.map(|(&device, primary)| {
+            let taken = (device, primary.retains, primary.kept_flags);
+            primary.forget_name();
+            taken
+        });
+        (closed, Retains(taken.collect()))
+    }
+    /// Sets the retains of primary contexts, each of which has one at least.
+    pub fn put_retains(&mut self, Retains(taken): &Retains) {
+        for &(device, retains, kept_flags) in taken {
+            let primary = self.primary(device);
+            (primary.retains, primary.kept_flags) = (retains, kept_flags);
+            let name = ContextId(primary.name);
+            self.keep_flags(name, kept_flags);
+        }
     }
     /// Removes the names of all contexts. Green contexts come before their primary contexts.
     #[cfg(any(test, fuzzing))]

@@ -102,6 +102,16 @@ impl Graphs {
         }
     }
 
+    /// Returns whether there is a graph of this name.
+    pub fn has_graph(&self, id: GraphId) -> bool {
+        self.tables.lock().graphs.contains_key(&id.0)
+    }
+
+    /// Returns whether there is an executable graph of this name.
+    pub fn has_exec(&self, id: GraphExecId) -> bool {
+        self.tables.lock().execs.contains_key(&id.0)
+    }
+
     /// Returns the driver's graph.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver returns for handles of graphs.

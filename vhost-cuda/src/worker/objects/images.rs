@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +23,18 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Images {
     socket: Mutex<Option<UnixStream>>,
+}
+
+/// A BLAKE3 digest.
+type Digest = [u8; DIGEST_BYTES];
+
+/// An image that the daemon was given, or has had.
+#[derive(Clone, Debug)]
+pub struct KnownImage {
+    /// Its digest, once it is computed.
+    pub digest: Arc<OnceLock<Digest>>,
+    /// Its length in bytes, without a NUL.
+    pub bytes: u64,
 }
 
 /// An image, followed by a NUL.
@@ -47,23 +59,37 @@ impl Images {
         Arc::new(Self { socket: Mutex::new(usable.ok().map(|()| socket)) })
     }
 
-    /// Returns the image of `bytes` bytes with that digest, if the daemon has it.
-    pub fn find(&self, digest: [u8; DIGEST_BYTES], bytes: u64) -> Option<Mapped> {
+    fn ask(&self, digest: Digest, bytes: u64) -> Option<File> {
         let question = Question { kind: ASK, bytes, digest, ..Question::default() };
-        let file = self.with(|socket| {
+        self.with(|socket| {
             cache::send(socket, &question, None)?;
             cache::receive_answer(socket)
-        })??;
+        })?
+    }
+
+    /// Returns whether the daemon has the image. The question counts as a use of it.
+    pub fn has(&self, image: &KnownImage) -> bool {
+        image.digest.get().is_some_and(|digest| self.ask(*digest, image.bytes).is_some())
+    }
+
+    /// Returns the image of `bytes` bytes with that digest, if the daemon has it.
+    pub fn find(&self, digest: Digest, bytes: u64) -> Option<Mapped> {
+        let file = self.ask(digest, bytes)?;
         Mapped::new(&file, bytes).inspect_err(|error| debug!("Cannot map an image: {error}")).ok()
     }
 
-    /// Sends an image (without the NUL) to the daemon. Returns at once, and sends in the background.
-    pub fn keep(self: &Arc<Self>, image: Vec<u8>, charge: Option<CopyCharge>) {
+    /// Sends an image (without the NUL) to the daemon, and sets its digest. Returns at once, and sends in the background.
+    pub fn keep(
+        self: &Arc<Self>,
+        image: Vec<u8>,
+        charge: Option<CopyCharge>,
+        known_as: Arc<OnceLock<Digest>>,
+    ) {
         let this = self.clone();
         let keep = move || {
             match cache::seal(&image) {
                 Ok(file) => {
-                    let digest = *blake3::hash(&image).as_bytes();
+                    let digest = *known_as.get_or_init(|| *blake3::hash(&image).as_bytes());
                     let bytes = image.len() as u64;
                     let question = Question { kind: KEEP, bytes, digest, ..Question::default() };
                     this.with(|socket| cache::send(socket, &question, Some(&file)));
@@ -140,7 +166,8 @@ mod tests {
         let image = vec![42; 70_000];
         let digest = *blake3::hash(&image).as_bytes();
         assert!(images.find(digest, 70_000).is_none());
-        images.keep(image.clone(), None);
+        let known = KnownImage { digest: Arc::default(), bytes: 70_000 };
+        images.keep(image.clone(), None, known.digest.clone());
         let found = loop {
             match images.find(digest, 70_000) {
                 Some(found) => break found,
@@ -148,6 +175,7 @@ mod tests {
             }
         };
         assert_eq!((&found[..70_000], found[70_000], found.len()), (&image[..], 0, 70_001));
+        assert!(images.has(&known) && !images.has(&KnownImage { bytes: 69_999, ..known }));
     }
 
     #[test]

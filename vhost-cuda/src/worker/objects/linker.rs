@@ -136,6 +136,11 @@ impl Links {
         self.0.lock().get(&name).cloned().ok_or(CudaError::INVALID_HANDLE)
     }
 
+    /// Returns whether there is a link of this name.
+    pub fn has(&self, name: u64) -> bool {
+        self.0.lock().contains_key(&name)
+    }
+
     /// Removes a link.
     ///
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.

@@ -15,7 +15,7 @@ pub(super) mod resources;
 mod user_objects;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
@@ -57,6 +57,12 @@ impl Table {
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`.
     pub fn get(&self, id: u64) -> CuResult<Arc<Object>> {
         self.entries.read().get(&id).and_then(Clone::clone).ok_or(CudaError::INVALID_HANDLE)
+    }
+
+    /// Returns the object of `id` without keeping it, if there is one.
+    pub fn weak(&self, id: u64) -> Option<Weak<Object>> {
+        // Not by a reference of the caller's: that might be the last one.
+        self.entries.read().get(&id)?.as_ref().map(Arc::downgrade)
     }
 
     /// Returns the key that identifies an object of this table among those of all tables.
@@ -217,6 +223,11 @@ impl Values {
         Ok(())
     }
 
+    /// Returns whether there is an object of this value.
+    pub fn has(&self, value: u64) -> bool {
+        self.contexts.lock().contains_key(&value)
+    }
+
     /// Removes an object.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver returns for values that it has not given out.
@@ -246,7 +257,6 @@ impl Objects {
     }
 
     /// Removes all names.
-    #[cfg(any(test, fuzzing))]
     pub fn take_all(&self) {
         for table in self.of_contexts().into_iter().chain([&self.libraries, &self.pools, &self.descriptions])
         {

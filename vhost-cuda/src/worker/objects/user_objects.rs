@@ -60,6 +60,11 @@ impl UserObjects {
         Ok(())
     }
 
+    /// Returns whether there is an object of this name.
+    pub fn has(&self, name: u64) -> bool {
+        self.0.lock().contains_key(&name)
+    }
+
     /// Forgets an object that the driver has destroyed.
     pub fn remove(&self, name: u64) {
         self.0.lock().remove(&name);

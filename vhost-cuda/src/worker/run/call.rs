@@ -22,6 +22,7 @@ use crate::worker::home::Home;
 use crate::worker::memory::allocations::{Origin, Range};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
+use crate::worker::objects::images::KnownImage;
 use crate::worker::objects::jit::JitLogs;
 use crate::worker::objects::{Destroyer, Held, Object, Parent, Reserved, Table};
 use crate::worker::state::SessionState;
@@ -69,6 +70,8 @@ pub struct ThreadState {
     pub waited: u64,
     /// The function of a library that the call has called, while calls are recorded.
     pub function: Option<&'static str>,
+    /// The image that the call has loaded, if the daemon keeps it.
+    pub image: RefCell<Option<KnownImage>>,
     /// Its place at the session's gate.
     pub slot: Option<&'static Slot>,
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use log::trace;
-use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
+use virtio_cuda_protocol::cuda::table::{Facts, MAX_RESULTS};
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader,
     Writer,
@@ -26,6 +26,7 @@ use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;
+use crate::worker::recipe;
 use crate::worker::state::SessionState;
 use crate::worker::trace::{CORRELATION, Caller, api_call};
 
@@ -46,9 +47,8 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         || opcode == Some(Opcode::memcpy_wait);
     let copying = copies.then(Instant::now);
     let recorded = recorded(&cx, 0);
-    let outcome = session
-        .trace
-        .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome =
+        session.trace.during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, args, &mut writer));
     count(session, opcode);
     if let Some(recorded) = recorded {
         add_call(session, cx.thread, opcode, recorded, outcome);
@@ -99,9 +99,8 @@ pub fn execute_posted(
     let mut writer = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut writer);
     let recorded = recorded(&cx, POSTED);
-    let outcome = session
-        .trace
-        .during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, Reader::new(args), &mut writer));
+    let outcome =
+        session.trace.during(cx.api_call, Caller::Worker, || run(opcode, &mut cx, args, &mut writer));
     count(session, opcode);
     if let Some(recorded) = recorded {
         add_call(session, cx.thread, opcode, recorded, outcome);
@@ -195,25 +194,30 @@ fn count(session: &SessionState, opcode: Option<Opcode>) {
 fn run(
     opcode: Option<Opcode>,
     cx: &mut CallContext<'_>,
-    args: Reader<'_>,
+    args: &[u8],
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     let opcode = opcode.ok_or(CudaError::NOT_SUPPORTED)?;
     if cx.session.refused.load(Ordering::Relaxed) && opcode != Opcode::session_hello {
         return Err(CudaError::SYSTEM_DRIVER_MISMATCH);
     }
-    let mut pass = enter(opcode, cx)?;
-    let outcome = match opcode.facts().needs_context() {
+    let facts = opcode.facts();
+    let mut pass = enter(opcode, facts, cx)?;
+    let outcome = match facts.needs_context() {
         true => cx.thread.make_current(cx.session, cx.context),
         false => Ok(()),
     };
     let (bytes_in, bytes_out) = (cx.bulk_in.bytes(), cx.bulk_out.room());
-    let changing = cx.session.preparing.before(opcode.facts(), &cx.session.gpu);
-    let outcome = outcome.and_then(|()| dispatch_settled(opcode, cx, &mut pass, args, results));
-    cx.session.preparing.after(opcode.facts());
-    cx.thread.queued = opcode.facts().is_only_queued();
+    let changing = cx.session.preparing.before(facts, &cx.session.gpu);
+    let outcome =
+        outcome.and_then(|()| dispatch_settled(opcode, facts, cx, &mut pass, Reader::new(args), results));
+    cx.session.preparing.after(facts);
+    cx.thread.queued = facts.is_only_queued();
     // A context may end here.
     cx.thread.held.release();
+    if let (true, Some(rule)) = (outcome.is_ok(), recipe::rule(opcode)) {
+        recipe::note(rule, opcode, cx, args, results.written());
+    }
     drop(changing);
     drop(pass);
     let failed = outcome.is_err_and(|error| error != CudaError::NOT_READY);
@@ -221,15 +225,34 @@ fn run(
     outcome
 }
 
+/// Returns whether the call uses no object of the driver. Others of the program may wait for some of these.
+fn has_no_object(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::session_hello
+            | Opcode::session_output
+            | Opcode::session_thread_exit
+            | Opcode::session_lane
+            | Opcode::session_wait
+            | Opcode::session_order
+            | Opcode::session_statistics
+            | Opcode::session_next_callback
+            | Opcode::profile_start
+            | Opcode::profile_read
+            | Opcode::profile_stop
+    )
+}
+
 /// Passes the session's gate, if the call has to.
 ///
 /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
-fn enter(opcode: Opcode, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
-    if !opcode.facts().needs_memory() {
+fn enter(opcode: Opcode, facts: Facts, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
+    if has_no_object(opcode) {
         return Ok(None);
     }
     let gate = &cx.session.gate;
-    let pass = gate.enter(cx.thread.slot.get_or_insert_with(|| gate.take_slot()))?;
+    let slot = cx.thread.slot.get_or_insert_with(|| gate.take_slot());
+    let pass = if facts.needs_memory() { gate.enter(slot) } else { gate.enter_aside(slot) }?;
     if pass.waited_since > 0 {
         count_gate(Gate::Suspended, now().saturating_sub(pass.waited_since));
         cx.session.profile.add_wait(cx.thread.number, SUSPENDED, pass.waited_since);
@@ -244,6 +267,7 @@ const MAX_REPEATS: usize = 64;
 /// fails for that reason has had no effect.
 fn dispatch_settled(
     opcode: Opcode,
+    facts: Facts,
     cx: &mut CallContext<'_>,
     pass: &mut Option<gate::Pass>,
     args: Reader<'_>,
@@ -266,7 +290,7 @@ fn dispatch_settled(
             device.map_or(ANY_DEVICE, |device| cx.session.placed.device_bit(device).trailing_zeros());
         let settled =
             cx.session.sharing.settle(if is_limit { Shortage::Limit } else { Shortage::Device(device) });
-        *pass = enter(opcode, cx)?;
+        *pass = enter(opcode, facts, cx)?;
         if !settled {
             break;
         }

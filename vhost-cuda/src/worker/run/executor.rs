@@ -19,10 +19,13 @@ use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
-use crate::sessions::link::{self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_PROFILE, TO_UNPIN};
+use crate::sessions::link::{
+    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_PROFILE, TO_RECIPE, TO_UNPIN,
+};
 use crate::sessions::recording::STOP;
 use crate::timers;
 use crate::worker::profile::requests as profile;
+use crate::worker::recipe::requests as recipe;
 use crate::worker::state::SessionState;
 
 /// The executors of a session.
@@ -111,6 +114,11 @@ impl Executors {
         if frame.header.kind == TO_UNPIN && control::withdraw(self.session, frame.header.tag) {
             // A copy may wait for long: it must not delay requests of others.
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
+            return send(Some(&waits), Message::Frame(frame, Instant::now()));
+        }
+        if [TO_RECIPE, TO_DEEPEN].contains(&frame.header.kind) {
+            // It waits for locks that are held while the driver makes a context, and for moves.
+            let waits = self.start("recipe", recipe::execute)?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
         if frame.header.kind == TO_PROFILE {

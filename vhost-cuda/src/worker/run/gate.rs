@@ -6,6 +6,9 @@
 //! line of its own. The thread that closes the gate first sets the flag that all executors read, and then waits until no slot
 //! is inside. Both sides write before they read (sequentially consistent), so one of them sees the other.
 //!
+//! Calls that need no memory pass *aside* ([`Gate::enter_aside`]). That way is open unless the gate is sealed: while a suspended session
+//! has no objects of the driver either ([`crate::worker::suspend::deep`]).
+//!
 //! [`Facts::needs_memory`]: virtio_cuda_protocol::cuda::table::Facts::needs_memory
 
 use std::fmt;
@@ -26,19 +29,20 @@ const LOOK: Duration = Duration::from_micros(50);
 #[repr(align(128))]
 pub struct Slot {
     inside: AtomicBool,
+    aside: AtomicBool,
 }
 
 /// A call that has passed the gate. It is inside until this is dropped.
 #[derive(Debug)]
 pub struct Pass {
-    slot: &'static Slot,
+    inside: &'static AtomicBool,
     /// The time since which it has waited, in nanoseconds of [`now`]; 0 if the gate was open.
     pub waited_since: u64,
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.slot.inside.store(false, Ordering::Release);
+        self.inside.store(false, Ordering::Release);
     }
 }
 
@@ -79,6 +83,7 @@ impl fmt::Debug for State {
 #[derive(Debug, Default)]
 pub struct Gate {
     closed: AtomicBool,
+    sealed: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -108,28 +113,40 @@ impl Gate {
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session is suspended and the daemon does not resume it.
     pub fn enter(&self, slot: &'static Slot) -> CuResult<Pass> {
+        self.pass(&slot.inside, &self.closed)
+    }
+
+    /// As [`Self::enter`], for a call that needs no memory: waits only while the gate is sealed.
+    ///
+    /// Errors: as for [`Self::enter`].
+    pub fn enter_aside(&self, slot: &'static Slot) -> CuResult<Pass> {
+        self.pass(&slot.aside, &self.sealed)
+    }
+
+    fn pass(&self, inside: &'static AtomicBool, closed: &AtomicBool) -> CuResult<Pass> {
         let mut waited_since = 0;
         loop {
-            slot.inside.store(true, Ordering::SeqCst);
-            let pass = Pass { slot, waited_since };
-            if !self.closed.load(Ordering::SeqCst) {
+            inside.store(true, Ordering::SeqCst);
+            let pass = Pass { inside, waited_since };
+            if !closed.load(Ordering::SeqCst) {
                 return Ok(pass);
             }
             drop(pass);
             if waited_since == 0 {
                 waited_since = now();
             }
-            self.wait()?;
+            self.wait(closed)?;
         }
     }
 
+    /// Waits until `closed`, which is written with the state locked, is false.
     #[cold]
-    fn wait(&self) -> CuResult<()> {
+    fn wait(&self, closed: &AtomicBool) -> CuResult<()> {
         let mut state = self.state.lock();
         let refusals = state.refusals;
         loop {
             match state.stand {
-                Stand::Open => return Ok(()),
+                _ if !closed.load(Ordering::SeqCst) => return Ok(()),
                 Stand::Suspended if state.refusals != refusals => return Err(CudaError::OUT_OF_MEMORY),
                 Stand::Suspended if !state.woken => {
                     state.woken = true;
@@ -147,12 +164,41 @@ impl Gate {
     /// until `deadline`.
     pub fn close(&self, deadline: Instant) -> bool {
         self.set(Stand::Moving);
+        let is_empty = self.is_empty_by(deadline, |slot| &slot.inside);
+        if !is_empty {
+            self.open();
+        }
+        is_empty
+    }
+
+    /// Seals a closed gate, and waits until no call is aside. Returns false, with the gate not sealed, if calls are aside until
+    /// `deadline`.
+    pub fn seal(&self, deadline: Instant) -> bool {
+        let state = self.state.lock();
+        self.sealed.store(true, Ordering::SeqCst);
+        drop(state);
+        let is_empty = self.is_empty_by(deadline, |slot| &slot.aside);
+        if !is_empty {
+            self.unseal();
+        }
+        is_empty
+    }
+
+    /// Ends what [`Self::seal`] has begun.
+    pub fn unseal(&self) {
+        let state = self.state.lock();
+        self.sealed.store(false, Ordering::SeqCst);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until no slot is marked, at most until `deadline`. The flag that executors read is set already.
+    fn is_empty_by(&self, deadline: Instant, mark: impl Fn(&Slot) -> &AtomicBool) -> bool {
         let slots = self.state.lock().slots.clone();
         // A slot that is made from here on belongs to a thread that sees the flag.
         for slot in slots {
-            while slot.inside.load(Ordering::SeqCst) {
+            while mark(slot).load(Ordering::SeqCst) {
                 if Instant::now() >= deadline {
-                    self.open();
                     return false;
                 }
                 thread::sleep(LOOK);
@@ -251,6 +297,29 @@ mod tests {
             gate.open();
             assert_eq!(late.join().unwrap(), Ok(()));
         });
+    }
+
+    #[test]
+    fn calls_pass_a_closed_gate_aside_until_it_is_sealed() {
+        let gate = Gate::default();
+        let slot = gate.take_slot();
+        assert!(gate.close(within(SOON)));
+        gate.suspend();
+        let pass = gate.enter_aside(slot).unwrap();
+        assert!(!gate.seal(within(SOON)), "a call is aside");
+        drop(gate.enter_aside(slot).unwrap());
+        drop(pass);
+        assert!(gate.seal(within(SOON)));
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| gate.enter_aside(gate.take_slot()).map(drop));
+            while !gate.state.lock().woken {
+                thread::sleep(LOOK);
+            }
+            gate.resume();
+            gate.unseal();
+            assert_eq!(late.join().unwrap(), Ok(()), "although memory moves still");
+        });
+        gate.open();
     }
 
     /// Threads pass all the time. What is inside a closed gate must not change.

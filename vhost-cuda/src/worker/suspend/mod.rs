@@ -10,6 +10,7 @@
 //! Two sessions that fill the card and the host's memory together change places in pieces ([`MoveTerms::is_in_pieces`]). A session is suspended in
 //! part meanwhile: each part of its memory is either on the card or in the store.
 
+pub mod deep;
 mod digests;
 mod idle;
 mod pages;
@@ -125,6 +126,10 @@ fn suspend(
     contexts: &mut Vec<Context>,
 ) -> Moved {
     let deadline = begun + Duration::from_millis(terms.deadline_ms.into()).min(MAX_DEADLINE);
+    if suspended.as_ref().is_some_and(|now| now.deep.is_some()) {
+        // Nothing is left on the card.
+        return failed(NOTHING_MOVABLE);
+    }
     if suspended.is_some() {
         // The gate is closed, and there has been no work since.
         *contexts = session.contexts.all();
@@ -193,6 +198,7 @@ fn give_back(
         Suspended {
             store: kept.unwrap_or_else(|| Store::new(&session.suspension.pages)),
             created,
+            deep: None,
             moved_bytes: 0,
             copied_bytes: 0,
         }
@@ -235,6 +241,12 @@ fn resume(
 ) -> Moved {
     let Some(now) = suspended else { return failed(MOVED_BEFORE) };
     session.gate.resume();
+    if let Some(deep) = &mut now.deep {
+        if let Err(error) = deep.make_again(session) {
+            return unmoved(error);
+        }
+        now.deep = None;
+    }
     *contexts = session.contexts.all();
     match bring_back(session, terms.is_in_pieces(), now, contexts) {
         Ok(moved) if moved.outcome == MOVED => {

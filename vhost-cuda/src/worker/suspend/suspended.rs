@@ -12,12 +12,28 @@ use super::digests::{Kernel, Key};
 use super::pages::Pages;
 use super::parts::Part;
 use super::store::Store;
+use crate::worker::memory::window::Registration;
+use crate::worker::objects::contexts::Retains;
+use crate::worker::recipe::steps::Again;
+
+/// The driver's objects of a session, while they have ended.
+#[derive(Debug)]
+pub struct Deep {
+    /// The calls that make them again.
+    pub again: Again,
+    /// The retains of primary contexts.
+    pub retains: Retains,
+    /// Pages of the guest's process that are registered with the GPU.
+    pub registrations: Vec<Registration>,
+}
 
 /// The state of a session's moves.
 #[derive(Debug, Default)]
 pub struct Suspension {
     /// True while a thread moves.
     pub is_moving: AtomicBool,
+    /// True while contexts end that are made again.
+    pub makes_again: AtomicBool,
     /// `None` while the session runs. Locked across each move.
     pub suspended: Mutex<Option<Suspended>>,
     /// Host memory for contents.
@@ -40,13 +56,15 @@ impl Suspension {
 }
 
 /// A suspended session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Suspended {
     /// The contents.
     pub store: Store,
     /// Allocations of `cuMemCreate` by their names. Memory of `cuMemAlloc` stays in its table, because it may end
     /// meanwhile with its context.
     pub created: Vec<(u64, Part)>,
+    /// The objects of the driver, if they have ended, too.
+    pub deep: Option<Deep>,
     /// Device memory that was given back, in bytes.
     pub moved_bytes: u64,
     /// The part of the contents that the last suspension copied, in bytes: the rest is zeros, or was there already.

@@ -2,6 +2,7 @@
 //! Checks, charges and loads images of modules and libraries, for `load` rows.
 
 use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use cuda_fatbin::{CONTAINER_MAGIC, WRAPPER_MAGIC};
 use log::{Level, debug, log_enabled};
@@ -14,7 +15,7 @@ use crate::worker::gpu::{CUlibrary, CUmodule, CuResult, CudaError};
 use crate::worker::handlers::module::compiling::compiled;
 use crate::worker::handlers::module::linked;
 use crate::worker::host_memory::CopyCharge;
-use crate::worker::images::Mapped;
+use crate::worker::images::{KnownImage, Mapped};
 use crate::worker::objects::Object;
 use crate::worker::pools;
 use crate::worker::quota::{self, Holder};
@@ -193,12 +194,19 @@ pub(super) fn read<I: Deref<Target = [u8]> + Send + 'static>(
     cx.session.code.read(image, targets(cx).unwrap_or_default(), then);
 }
 
-/// Passes an image to the daemon's cache.
-fn keep(session: &SessionState, mut image: Image) {
-    image.bytes.pop();
-    if image.len() as u64 >= MIN_KNOWN_IMAGE_BYTES {
-        session.images.keep(image.bytes, image.charge);
+/// Reads the code of an image that the call has loaded, and passes the image to the daemon's cache if it is long enough.
+pub(super) fn read_and_keep(cx: &CallContext<'_>, image: Image) {
+    // Without the NUL.
+    let bytes = image.len() as u64 - 1;
+    if bytes < MIN_KNOWN_IMAGE_BYTES {
+        return read(cx, image, drop);
     }
+    let (images, digest) = (cx.session.images.clone(), Arc::<OnceLock<_>>::default());
+    *cx.thread.image.borrow_mut() = Some(KnownImage { digest: digest.clone(), bytes });
+    read(cx, image, move |mut image| {
+        image.bytes.pop();
+        images.keep(image.bytes, image.charge, digest);
+    });
 }
 
 /// Checks the length of a container, because the driver trusts the lengths in an image. It would also follow the addresses of
@@ -236,8 +244,7 @@ pub trait Load: Copy {
 pub fn load(cx: &CallContext<'_>, name: impl Load) -> CuResult<()> {
     let image = image(cx)?;
     name.load(cx, &image)?;
-    let session = cx.session;
-    read(cx, image, |image| keep(session, image));
+    read_and_keep(cx, image);
     Ok(())
 }
 
@@ -250,6 +257,7 @@ pub fn load_known(
 ) -> CuResult<(u32,)> {
     let Some(image) = known(cx, digest, bytes)? else { return Ok((0,)) };
     name.load(cx, &image)?;
+    *cx.thread.image.borrow_mut() = Some(KnownImage { digest: Arc::new(digest.into()), bytes });
     read(cx, image, drop);
     Ok((1,))
 }

@@ -9,7 +9,9 @@ use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::handlers::module::compiling::compiled;
-use crate::worker::handlers::module::image::{charge_image, check, image, keep_module, loaded_module, read};
+use crate::worker::handlers::module::image::{
+    charge_image, check, image, keep_module, loaded_module, read_and_keep,
+};
 use crate::worker::jit::JitArguments;
 use crate::worker::linker::{Link, LinkInput};
 use crate::worker::objects::lifecycle::Destroy;
@@ -37,7 +39,7 @@ pub fn cuModuleLoadDataEx(cx: &mut CallContext<'_>, module: ModuleId, options: J
     let (raw,) = loaded?;
     keep_module(cx, charged, raw)?;
     cx.fill(reserved, loaded_module(cx, module, raw))?;
-    read(cx, image, drop);
+    read_and_keep(cx, image);
     Ok(())
 }
 

@@ -355,6 +355,33 @@ impl Placed {
 }
 
 impl State {
+    /// Returns whether all memory is in the store, and none is another process's or about to end.
+    pub fn is_away(&self) -> bool {
+        self.later.is_empty() && self.regions.values().all(|region| !region.part.exists())
+    }
+
+    /// Returns whether there is an allocation at `address`.
+    pub fn has(&self, address: u64) -> bool {
+        self.allocations.contains_key(&address)
+    }
+
+    /// Returns the contexts that have allocations.
+    pub fn contexts(&self) -> BTreeSet<u64> {
+        self.allocations.values().map(|allocation| allocation.context).collect()
+    }
+
+    /// Makes the shadows of a context again, which have ended with it. It is current.
+    ///
+    /// Errors: the driver's.
+    pub fn renew_shadows(&mut self, gpu: &Driver, context: u64) -> CuResult<()> {
+        self.anchored.remove(&context);
+        let of_it = self.allocations.values_mut().filter(|allocation| allocation.context == context);
+        for allocation in of_it {
+            (allocation.shadow,) = gpu.cuMemAlloc_v2(1)?;
+        }
+        Ok(())
+    }
+
     /// Takes `bytes` bytes in the region of small allocations whose longest free range is the shortest that suffices. Returns
     /// the region's first address, and the allocation's.
     fn take(&mut self, bytes: u64, context: u64) -> Option<(u64, u64)> {

@@ -89,6 +89,11 @@ impl Preparing {
         (self.is_wanted() && facts.is_change_of_launches()).then(|| self.graphs.end_all(gpu))
     }
 
+    /// Ends all graphs. None is made until the result is dropped.
+    pub fn end_graphs(&self, gpu: &Driver) -> Changing<'_> {
+        self.graphs.end_all(gpu)
+    }
+
     /// Must be called after a call with these facts.
     pub fn after(&self, facts: Facts) {
         if facts.makes_launches_special() {

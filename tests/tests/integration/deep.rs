@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Deep suspensions: the driver's objects of a session end, too, and are made again. What programs print must be the same as without.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use vhost_cuda_tests::running::run;
+use vhost_cuda_tests::suite::{Kit, Suite};
+
+use crate::control::{Controlled, finish};
+use crate::replaced::REPLACE;
+use crate::suspended::{Asked, prints_the_same};
+use crate::{LIMIT, LOSS, daemon, expect_good, start};
+
+/// Programs that are suspended deeply at random moments.
+const PROGRAMS: [&str; 4] = ["copies", "four_threads", "threads_share", "pinned_memory"];
+/// Programs with something that is not made again: their sessions are suspended as usual.
+const OTHERS: [&str; 5] = ["graphs", "blas", "textures", "virtual_memory", "symbols"];
+const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true}"#;
+const ROUNDS: u32 = 20;
+
+pub fn collect(suite: &mut Suite) {
+    for program in PROGRAMS {
+        suite.test(format!("deep::{program}"), move |kit| prints_the_same(kit, program, Asked::Deep, &[]));
+    }
+    for program in OTHERS {
+        suite.test(format!("deep::{program}"), move |kit| {
+            prints_the_same(kit, program, Asked::DeepIfPossible, &[])
+        });
+    }
+    suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
+    suite.test(
+        "deep::a_session_that_would_lose_something_says_so",
+        a_session_that_would_lose_something_says_so,
+    );
+    suite.test("deep::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
+}
+
+/// Suspends the only session deeply, and returns its part of the answer.
+fn deepen(controlled: &Controlled) -> Result<Value> {
+    Ok(controlled.ask(DEEPLY)?["sessions"][0].clone())
+}
+
+fn nothing_is_left_and_all_comes_back(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start_copy(kit, &[])?;
+    let program = controlled.program(kit, &["16", "idle"])?;
+    for round in 0..3 {
+        let session = deepen(&controlled)?;
+        ensure!(session["deep"] == true && session["not_deep"].is_null(), "{session}");
+        ensure!(
+            session["state"] == "suspended" && session["suspended_bytes"].as_u64() >= Some(16 << 20),
+            "{session}"
+        );
+        ensure!(deepen(&controlled)?["deep"] == true, "it was before");
+        if round == 1 {
+            controlled.ask(REPLACE)?;
+        }
+        if round < 2 {
+            controlled.ask(r#"{"do":"resume","all":true}"#)?;
+        }
+    }
+    // Its next call brings it back.
+    finish(program)
+}
+
+fn a_session_that_would_lose_something_says_so(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &[], None)?;
+    let program = controlled.program(kit, &["16", "graph"])?;
+    let session = deepen(&controlled)?;
+    ensure!(session["deep"] == false && session["not_deep"] == "graphs are not followed", "{session}");
+    ensure!(session["state"] == "suspended", "{session}");
+    let mut command = Command::new(kit.stack.daemon());
+    let command = command.arg("ctl").arg("--control").arg(controlled.socket());
+    let shown = run(command.args(["suspend", "--all", "--deep"]), "", LIMIT)?;
+    shown.expect_exit(0)?;
+    ensure!(shown.stdout.contains("NOT deep: graphs are not followed"), "{shown}");
+    finish(program)
+}
+
+fn programs_and_workers_end_at_any_moment(kit: &Kit) -> Result<()> {
+    let mut controlled = Controlled::start(kit, &["--warm-workers", "0"], None)?;
+    let mut random = fastrand::Rng::with_seed(55);
+    for round in 0..ROUNDS {
+        let program = start(kit, &controlled.route, "suspended", &["16", "work"])?;
+        program.wait_for_stdout("begun", LIMIT)?;
+        let control = controlled.control.clone();
+        let moving = thread::spawn(move || {
+            // Until the session has ended.
+            while control.ask(DEEPLY).is_ok_and(|answer| answer["sessions"] != Value::Array(vec![])) {
+                let _ = control.ask(r#"{"do":"resume","all":true}"#);
+            }
+        });
+        thread::sleep(Duration::from_micros(random.u64(..200_000)));
+        if round % 2 == 0 {
+            program.signal(libc::SIGKILL);
+        } else {
+            for worker in daemon(&mut controlled.route)?.workers() {
+                // SAFETY: a plain system call; a worker that has ended is not there.
+                unsafe { libc::kill(worker as libc::pid_t, libc::SIGKILL) };
+            }
+        }
+        let outcome = program.finish(LOSS)?;
+        ensure!(!outcome.stdout.contains("right"), "{outcome}");
+        moving.join().ok().context("the client has failed")?;
+        ensure!(daemon(&mut controlled.route)?.is_running(), "the daemon has ended");
+    }
+    let answer = controlled.ask(r#"{"do":"status"}"#)?;
+    ensure!(answer["host_memory_used"] == 0, "{answer}");
+    expect_good(kit, &controlled.route, "add_one")
+}
