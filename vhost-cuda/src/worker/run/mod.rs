@@ -9,7 +9,6 @@ pub(super) mod dispatch;
 pub(super) mod exec_callbacks;
 pub(super) mod execute;
 pub(super) mod executor;
-pub(super) mod flights;
 pub(super) mod gate;
 pub(super) mod lag;
 pub(super) mod lane;

@@ -4,9 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::marks::{Mark, Stream};
 use crate::shares::policy::EVENTS;
 use crate::worker::gpu::Driver;
+use crate::worker::run::marks::{Mark, Stream};
 
 /// The maximum number of pieces of work in flight per stream while machines compete. Bounds the events of a process.
 pub const MAX_FLIGHTS: usize = 512;

@@ -6,6 +6,8 @@
 //! the machine's turn, and while the stream has as much work as fits into the turn. Streams that capture are left alone:
 //! capturing is not work.
 
+mod flights;
+
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
@@ -17,15 +19,15 @@ use std::time::Duration;
 use log::warn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::call::CallContext;
-use super::flights::{Flight, Flights, MAX_FLIGHTS};
-use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
-use super::resolve::Resolve;
+use self::flights::{Flight, Flights, MAX_FLIGHTS};
 use crate::metrics::statistics::{Gate, count_gate};
 use crate::sessions::recording::TURN;
 use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
 use crate::timers;
 use crate::worker::gpu::{CUstream, CuResult, Driver, with_capture_relaxed};
+use crate::worker::run::call::CallContext;
+use crate::worker::run::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
+use crate::worker::run::resolve::Resolve;
 use crate::worker::state::SessionState;
 
 /// The maximum wait at a gate before the next look at it.
