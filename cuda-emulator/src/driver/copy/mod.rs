@@ -324,8 +324,13 @@ impl Fill {
         self.check().map_err(|_| freed)?;
         let (device, _) = device::range_of(self.to).ok_or(freed)?;
         let [count, rows] = self.extent;
-        let fill = |row| device.memory.fill(self.to + row * self.pitch, self.pattern.as_bytes(), count);
-        (0..rows).try_for_each(fill).map_err(|_| freed)
+        // Access of one device to mapped memory may end meanwhile, while another one keeps it.
+        let fill = |row| {
+            let to = self.to + row * self.pitch;
+            let mut devices = std::iter::once(device).chain(device::all());
+            devices.any(|device| device.memory.fill(to, self.pattern.as_bytes(), count).is_ok())
+        };
+        if (0..rows).all(fill) { Ok(()) } else { Err(freed) }
     }
 }
 
