@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+#[path = "again_test.rs"]
 mod again;
 
 use std::collections::{BTreeMap, BTreeSet};
