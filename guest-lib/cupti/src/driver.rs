@@ -4,8 +4,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cuda_abi::prototypes::functions::{cuCtxGetCurrent, cuInit};
 use cuda_abi::{PROVIDER_NAMES, RUNTIME_NAME, TRACE_VERSION, TraceHooks, TraceProvider};

@@ -40,7 +40,9 @@ const ROUNDS: u32 = 20;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
-        suite.test(format!("suspended::{program}"), move |kit| prints_the_same(kit, program, Asked::Plain, &[]));
+        suite.test(format!("suspended::{program}"), move |kit| {
+            prints_the_same(kit, program, Asked::Plain, &[])
+        });
     }
     for program in WITH_A_POOL {
         let pool = ["--suspend-pool", "16M", "--keep-contents", "0.1"];
