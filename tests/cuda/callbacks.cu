@@ -273,7 +273,7 @@ int main() {
     CUstream stream;
     CHECK(cuModuleLoadData(&image, PTX));
     CHECK(cuModuleGetFunction(&function, image, "add_one"));
-    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     flush("made:");
 
     uint32_t context_id = 0, device = 77, own = 0, legacy = 0;

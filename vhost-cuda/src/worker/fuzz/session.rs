@@ -52,10 +52,10 @@ impl FuzzSession {
         Self::with(limited, emulated, Vendor::open_none)
     }
 
-    /// A session that sees so many of the driver's devices.
+    /// A session that sees so many of the driver's devices, which are emulated.
     #[cfg(test)]
     pub fn with_devices(devices: u32) -> Self {
-        Self::of(false, false, devices, Vendor::open_none)
+        Self::of(false, true, devices, Vendor::open_none)
     }
 
     /// As [`Self::new`], with the libraries of NVIDIA that `open` opens.
