@@ -74,7 +74,7 @@ fn launches_allocate_nothing(kit: &Kit) -> Result<()> {
 fn functions_of_graphs_are_forgotten(kit: &Kit) -> Result<()> {
     let route = route(kit, &DaemonOptions::default())?;
     let mut command = route.command(&kit.programs.get("exec_functions")?);
-    let outcome = run(command.env("VIRTIO_CUDA_LOG", "libcuda::stream::callback=trace"), "", LIMIT)?;
+    let outcome = run(command.env("VIRTIO_CUDA_LOG", "libcuda::state::callbacks=trace"), "", LIMIT)?;
     outcome.expect_exit(0)?;
     let count = |what: &str| outcome.stderr.lines().filter(|line| line.ends_with(what)).count();
     let (kept, forgotten) = (count("is kept"), count("is forgotten"));

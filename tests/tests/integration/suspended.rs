@@ -36,7 +36,7 @@ const WITH_A_POOL: [&str; 2] = ["four_threads", "virtual_memory"];
 const PAUSE_US: u64 = 6000;
 /// A program runs until it has been suspended this often, at most `ROUNDS` times.
 const ENOUGH: u64 = 5;
-const ROUNDS: u32 = 20;
+const ROUNDS: u32 = 300;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
