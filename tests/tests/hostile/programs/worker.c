@@ -19,7 +19,7 @@
 
 enum { TO_CALL = 1, TO_MEMORY = 5, TO_CLOSE = 6, FROM_READY = 1, FROM_FAILED = 2, FROM_REPLY = 3 };
 /* The version of the link (vhost-cuda/src/sessions/link.rs). */
-enum { LINK_VERSION = 1 };
+enum { LINK_VERSION = 2 };
 enum { OFFER = 1, LOOK_UP = 2, ALLOCATION = 3, ASK = 1, KEEP = 2 };
 
 struct to_worker { uint32_t kind, flags; uint64_t id, tag; uint32_t payload, ins, outs, room; };
