@@ -27,6 +27,10 @@ const SETTLE: Duration = Duration::from_secs(20);
 const NOT_SUPPORTED: &str = "801";
 /// The answer of `later_calls` if the driver library has no such function.
 const NO_FUNCTION: &str = "is not there";
+/// The pair whose guest libraries are those of the release before.
+const OLDER_GUEST: &str = "older_guest";
+/// Cases of what the guest's libraries do by themselves, which those of the release before lack.
+const OF_NEWER_GUESTS: [&str; 1] = ["callbacks"];
 /// The processor of all tests: the emulator stands for NVIDIA's driver.
 const DEVICE: &str = "emulated";
 
@@ -45,7 +49,7 @@ fn main() -> ExitCode {
         // Daemon and guest libraries of a release have the same version.
         let agreed = call_table_of(&before)?.min(CALL_TABLE_VERSION);
         let pairs =
-            [("older_guest", now.with_guest_of(&before)), ("older_daemon", now.with_daemon_of(&before))];
+            [(OLDER_GUEST, now.with_guest_of(&before)), ("older_daemon", now.with_daemon_of(&before))];
         for (name, stack) in pairs {
             collect(suite, &Arc::new(Pair { name, stack, agreed }));
         }
@@ -58,14 +62,11 @@ fn main() -> ExitCode {
     })
 }
 
-/// Cases of what the guest's libraries do by themselves, which those of the release before lack.
-const OF_NEWER_GUESTS: [&str; 1] = ["callbacks"];
-
 fn collect(suite: &mut Suite, pair: &Arc<Pair>) {
     for case in CASES {
         let name = format!("{}::{}", pair.name, case.name);
         let heavy = (case.weight > Weight::Light).then(|| "it transfers more of the same".to_owned());
-        let lacks = (name.starts_with("older_guest::") && OF_NEWER_GUESTS.contains(&case.name))
+        let lacks = (pair.name == OLDER_GUEST && OF_NEWER_GUESTS.contains(&case.name))
             .then(|| "the guest's libraries of the release before lack it".to_owned());
         match heavy.or(lacks).or_else(|| suite.kit().programs.missing(case.program)) {
             Some(why) => suite.skip(name, &why),

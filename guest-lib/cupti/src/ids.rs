@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::quiet::unrecorded;
 use crate::result::{
     CUptiResult, INVALID_CONTEXT, INVALID_DEVICE, INVALID_PARAMETER, INVALID_STREAM, NOT_SUPPORTED, Result,
     enter, set,
 };
-use crate::{numbers, objects, quiet};
+use crate::{numbers, objects};
 
 /// The maximum number of objects of a kind that keep their number (2 MiB). Limits the memory of a program that makes graphs
 /// without end.
@@ -172,7 +173,7 @@ fn stream_id(context: u64, stream: u64, per_thread: bool) -> Result<u32> {
         let is_there = context == 0 || stream < 3 || objects::context_of(stream) == Some(context);
         objects::stream_id(stream, per_thread).filter(|_| is_there)
     };
-    let id = quiet::quietly(ask).unwrap_or_else(ask).ok_or(INVALID_STREAM)?;
+    let id = unrecorded(ask).ok_or(INVALID_STREAM)?;
     Ok(id as u32)
 }
 
@@ -185,7 +186,7 @@ fn stream_id(context: u64, stream: u64, per_thread: bool) -> Result<u32> {
 pub unsafe extern "C" fn cuptiGetContextId(context: *mut c_void, id: *mut u32) -> CUptiResult {
     enter(|| {
         let is_one = || context.is_null() || objects::device_of(context as u64).is_some();
-        if !quiet::quietly(is_one).unwrap_or_else(is_one) {
+        if !unrecorded(is_one) {
             return Err(INVALID_CONTEXT);
         }
         // SAFETY: this function's contract.
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn cuptiGetContextId(context: *mut c_void, id: *mut u32) -
 pub unsafe extern "C" fn cuptiGetDeviceId(context: *mut c_void, id: *mut u32) -> CUptiResult {
     enter(|| {
         let ask = || objects::device_of(context as u64);
-        let device = quiet::quietly(ask).unwrap_or_else(ask).ok_or(INVALID_DEVICE)?;
+        let device = unrecorded(ask).ok_or(INVALID_DEVICE)?;
         // SAFETY: this function's contract.
         unsafe { set(id, device) }
     })

@@ -112,7 +112,7 @@ pub fn node_type(node: u64) -> i32 {
     }
 }
 
-/// Returns the copy of a node in a copy of its graph; 0 if there is none.
+/// Returns the node of a cloned graph that was copied from the node `original`. Returns 0 if the clone has no such node.
 pub fn node_in_clone(original: u64, clone: u64) -> u64 {
     let mut node = 0;
     // SAFETY: `node` is a local; the driver refuses what is no node or no copy.

@@ -27,3 +27,8 @@ pub fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     let _restore = Restore;
     Some(body())
 }
+
+/// Runs `body` without recording its calls, also within [`quietly`]: in a callback of the program the thread is quiet already.
+pub fn unrecorded<T>(body: impl Fn() -> T) -> T {
+    quietly(&body).unwrap_or_else(body)
+}

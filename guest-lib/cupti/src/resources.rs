@@ -283,8 +283,7 @@ fn tell_new_node(name: &[u8], arguments: &Arguments) {
     let (node, graph) = (arguments.made(0), arguments.word(1));
     let node_type = objects::node_type(node);
     if callbacks::is_enabled(RESOURCE, DEPENDENCY_CREATED) {
-        let count = arguments.word(if has_edge_data(name) { 4 } else { 3 }) as usize;
-        for dependency in arguments.list(2, count) {
+        for dependency in arguments.list(2, edges(name, arguments)) {
             tell_graph(
                 DEPENDENCY_CREATED,
                 GraphData { graph, node, node_type, dependency, ..GraphData::default() },
@@ -299,7 +298,7 @@ fn tell_links(cbid: u32, name: &[u8], arguments: &Arguments) {
     if !callbacks::is_enabled(RESOURCE, cbid) {
         return;
     }
-    let count = arguments.word(if has_edge_data(name) { 4 } else { 3 }) as usize;
+    let count = edges(name, arguments);
     for (dependency, node) in arguments.list(1, count).into_iter().zip(arguments.list(2, count)) {
         let node_type = objects::node_type(node);
         tell_graph(
@@ -309,9 +308,11 @@ fn tell_links(cbid: u32, name: &[u8], arguments: &Arguments) {
     }
 }
 
-/// Returns whether a function takes data of edges before their number.
-fn has_edge_data(name: &[u8]) -> bool {
-    matches!(name, b"cuGraphAddNode_v2" | b"cuGraphAddDependencies_v2" | b"cuGraphRemoveDependencies_v2")
+/// Returns the number of edges among a function's arguments. Some take data of the edges before it.
+fn edges(name: &[u8], arguments: &Arguments) -> usize {
+    let has_data =
+        matches!(name, b"cuGraphAddNode_v2" | b"cuGraphAddDependencies_v2" | b"cuGraphRemoveDependencies_v2");
+    arguments.word(if has_data { 4 } else { 3 }) as usize
 }
 
 /// Numbers a new graph, and reports it.

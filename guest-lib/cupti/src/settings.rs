@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What libcuda and the runtimes report follows from what the program has enabled.
+//! Tells libcuda and the runtimes which calls and work they have to report: those of which the program has enabled the records or
+//! callbacks.
 
 use std::ptr::null;
 use std::sync::{Mutex, PoisonError};
 
 use cuda_abi::TraceHooks;
 
-use crate::quiet::quietly;
+use crate::quiet::unrecorded;
 use crate::result::{NOT_SUPPORTED, Result};
 use crate::{callbacks, calls, clock, driver, kinds};
 
@@ -24,8 +25,7 @@ static TOLD: Mutex<Told> = Mutex::new(Told { hooked: false, measuring: false });
 /// Errors: `CUPTI_ERROR_NOT_SUPPORTED` with a libcuda that reports nothing, or without CUPTI on the host;
 /// `CUPTI_ERROR_NOT_INITIALIZED` if CUDA does not start.
 pub fn update() -> Result {
-    // In a callback the thread is already quiet.
-    quietly(update_quietly).unwrap_or_else(update_quietly)
+    unrecorded(update_quietly)
 }
 
 fn update_quietly() -> Result {

@@ -33,10 +33,7 @@ use libraries::descriptions;
 
 /// Writes the files of the repository at `root` that do not follow from their rows. If `is_check`, it only fails for them.
 pub fn run(root: &Path, is_check: bool) -> Result<()> {
-    let stale: Vec<File> = files(root)?
-        .into_iter()
-        .filter(|file| fs::read_to_string(root.join(&file.path)).ok().as_ref() != Some(&file.text))
-        .collect();
+    let stale = stale(root)?;
     for file in &stale {
         println!("{}", file.path.display());
     }
@@ -51,8 +48,14 @@ pub fn run(root: &Path, is_check: bool) -> Result<()> {
     Ok(())
 }
 
+/// Returns the generated files of the repository that do not follow from their rows.
+pub fn stale(root: &Path) -> Result<Vec<File>> {
+    let is_stale = |file: &File| fs::read_to_string(root.join(&file.path)).ok().as_ref() != Some(&file.text);
+    Ok(files(root)?.into_iter().filter(is_stale).collect())
+}
+
 /// Returns all generated files of the repository.
-pub fn files(root: &Path) -> Result<Vec<File>> {
+fn files(root: &Path) -> Result<Vec<File>> {
     let areas = areas(root)?;
     let bindings = Bindings::read(root)?;
     let mut files = vec![entries::entries(&areas)?, prototypes::file(root, &bindings)?];

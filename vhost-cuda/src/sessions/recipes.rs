@@ -7,7 +7,7 @@ use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The maximum length of a reason in bytes. Bounds the memory of the daemon for what a worker says.
 const MAX_REASON: usize = 256;
 
-/// What a worker says of its session's recipe.
+/// The description of a session's recipe that its worker sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
     /// The number of calls.

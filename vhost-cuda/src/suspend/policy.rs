@@ -32,7 +32,8 @@ pub struct Candidate {
     pub devices: u64,
 }
 
-/// Returns the sessions that may be suspended for `requester`, which needs memory of any of `devices` (0: of any at all), in this order: the one that has been idle longest comes
+/// Returns the sessions that may be suspended for `requester`, which needs memory of one of `devices` (a bit for each; 0: of any
+/// device), in this order: the one that has been idle longest comes
 /// first. A session that was brought back stays for at least `after`, and for as long as moving it takes, so that
 /// sessions that need more memory together than the card has spend at most half of their time moving.
 pub fn victims(candidates: &[Candidate], rules: Rules, requester: Option<u64>, devices: u64) -> Vec<u64> {

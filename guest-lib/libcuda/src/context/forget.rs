@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What is forgotten when a context is destroyed.
+//! Removes all objects of a context from the tables when the program destroys it.
 
 use crate::driver::Driver;
 use crate::state::memory::ranges::{HostKind, HostRange};

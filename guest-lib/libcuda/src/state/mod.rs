@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The tables of the library: what exists, and what is known about it. They make no calls.
+//! The tables of the library: what exists, and what is known about it. They make no calls, except that a mark of a host
+//! pool destroys its event ([`host_pools::mark`]).
 
 pub mod advice;
 pub mod arrays;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Whether work is captured, and calls that captures must not notice.
+//! Finds out whether a stream captures work, and makes calls of this library in a way that ends no capture of the program.
 
 use virtio_cuda_client::protocol::StreamId;
 use virtio_cuda_client::{CudaError, calls};

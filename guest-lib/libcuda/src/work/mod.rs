@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What calls ask before they queue work: whether it is captured, whether it may be posted, and waits for it.
+//! Functions that calls use before they queue work: they find out whether the work is captured and whether the call may be posted, or
+//! wait for earlier work.
 
 mod capturing;
 pub mod make;

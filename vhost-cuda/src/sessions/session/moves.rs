@@ -23,9 +23,9 @@ const SLOWEST: u64 = 256 << 20;
 
 impl Session {
     /// Moves the session's device memory to host memory, or that part of it that is on the card still: of these devices, a bit for each
-    /// of their numbers in workers, or of all (0). `time` is the time for its work
-    /// to end. `charge` is the host memory that its contents may take, beside that of contents which are there already. With `hold`,
-    /// calls of the program do not bring it back. Returns `None` if it is suspended already.
+    /// of their numbers in workers, or of all (0). `time` is the time for its work to end. `charge` is the host memory that its contents
+    /// may take, beside that of contents which are there already. With `hold`, calls of the program do not bring it back. Returns `None`
+    /// if it is suspended already.
     ///
     /// Errors: see [`MoveError`]. The session goes on as before, except after [`MoveError::Stuck`].
     pub fn suspend(

@@ -166,8 +166,8 @@ impl Reservations {
         self.allocations.keys().any(|name| moved.iter().all(|(other, _)| other != name))
     }
 
-    /// Returns the allocations that may move, by name: memory of one of these devices, all of it mapped with full access of its device, that no
-    /// array, external memory or other process uses. Their handles are the driver's until [`Self::moved`].
+    /// Returns the allocations that may move, by name: memory of one of these devices, all of it mapped with full access of its device,
+    /// that no array, external memory or other process uses. Their handles are the driver's until [`Self::moved`].
     pub fn movable(&self, devices: &BTreeSet<i32>) -> Vec<(u64, parts::Part)> {
         let mut mappings: HashMap<u64, Vec<(u64, &Mapping)>> = HashMap::new();
         for (&base, mapping) in &self.mappings {

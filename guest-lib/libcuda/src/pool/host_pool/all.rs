@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What is done for all pools, and the end of one.
+//! The calls that concern all pools of host and managed memory, and the one that destroys a pool.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

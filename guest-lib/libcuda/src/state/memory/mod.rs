@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! What the library knows of memory.
+//! The tables of memory: which addresses are device memory, pinned or managed memory, and the memory that this library keeps for
+//! later calls.
 
 pub mod cache;
 pub mod claims;
