@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::running::run;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -23,17 +22,18 @@ const PROGRAMS: [&str; 4] = ["copies", "four_threads", "threads_share", "pinned_
 const OTHERS: [&str; 5] = ["graphs", "blas", "textures", "virtual_memory", "symbols"];
 const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true}"#;
 const ROUNDS: u32 = 20;
+/// A session that sees several GPUs is refused.
+const ONE_GPU: [&str; 2] = ["--gpus", "0"];
 
 pub fn collect(suite: &mut Suite) {
-    if !is_emulated() {
-        return suite.skip("deep::all", "the objects of a GPU are not made again yet");
-    }
     for program in PROGRAMS {
-        suite.test(format!("deep::{program}"), move |kit| prints_the_same(kit, program, Asked::Deep, &[]));
+        suite.test(format!("deep::{program}"), move |kit| {
+            prints_the_same(kit, program, Asked::Deep, &ONE_GPU)
+        });
     }
     for program in OTHERS {
         suite.test(format!("deep::{program}"), move |kit| {
-            prints_the_same(kit, program, Asked::DeepIfPossible, &[])
+            prints_the_same(kit, program, Asked::DeepIfPossible, &ONE_GPU)
         });
     }
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
@@ -50,7 +50,7 @@ fn deepen(controlled: &Controlled) -> Result<Value> {
 }
 
 fn nothing_is_left_and_all_comes_back(kit: &Kit) -> Result<()> {
-    let controlled = Controlled::start_copy(kit, &[])?;
+    let controlled = Controlled::start_copy(kit, &ONE_GPU)?;
     let program = controlled.program(kit, &["16", "idle"])?;
     for round in 0..3 {
         let session = deepen(&controlled)?;
@@ -72,7 +72,7 @@ fn nothing_is_left_and_all_comes_back(kit: &Kit) -> Result<()> {
 }
 
 fn a_session_that_would_lose_something_says_so(kit: &Kit) -> Result<()> {
-    let controlled = Controlled::start(kit, &[], None)?;
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
     let program = controlled.program(kit, &["16", "graph"])?;
     let session = deepen(&controlled)?;
     ensure!(session["deep"] == false && session["not_deep"] == "graphs are not followed", "{session}");
@@ -86,7 +86,7 @@ fn a_session_that_would_lose_something_says_so(kit: &Kit) -> Result<()> {
 }
 
 fn programs_and_workers_end_at_any_moment(kit: &Kit) -> Result<()> {
-    let mut controlled = Controlled::start(kit, &["--warm-workers", "0"], None)?;
+    let mut controlled = Controlled::start(kit, &[&ONE_GPU[..], &["--warm-workers", "0"]].concat(), None)?;
     let mut random = fastrand::Rng::with_seed(55);
     for round in 0..ROUNDS {
         let program = start(kit, &controlled.route, "suspended", &["16", "work"])?;

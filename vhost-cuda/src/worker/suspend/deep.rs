@@ -168,9 +168,6 @@ fn register(session: &SessionState, registration: &Registration) -> CuResult<()>
 /// Returns the reason if the session has something that ends with its contexts and that no recipe makes again. The gate is sealed.
 fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     let is_away = session.placed.lock().is_away() && now.created.iter().all(|(_, part)| !part.exists());
-    if !session.emulated {
-        return Some("the objects of a GPU are not made again yet");
-    }
     if session.devices.len() != 1 {
         return Some("it has several devices");
     }
