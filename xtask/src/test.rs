@@ -70,7 +70,7 @@ pub struct TestArguments {
     /// Run the levels so many times, each time with the next seed
     #[arg(long, value_name = "TIMES", default_value_t = 1)]
     repeat: u64,
-    /// Rounds of tests that repeat something: races, kills, crash
+    /// Rounds of tests that repeat something: races, kills, crash, suspended
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Seconds of tests that run for a time: soak, stress

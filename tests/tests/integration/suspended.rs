@@ -2,6 +2,7 @@
 
 //! Programs that are suspended at random moments while they compute. What they print must be the same as without.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use vhost_cuda_tests::cases::case;
+use vhost_cuda_tests::daemon::is_emulated;
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
 use crate::control::{Controlled, finish};
@@ -30,19 +33,29 @@ const PROGRAMS: [&str; 11] = [
     "virtual_memory",
     "sharing",
 ];
+/// More of them, with random work of several threads in all kinds of memory, and transforms: the emulator takes minutes for that.
+const ON_GPUS: [&str; 4] = ["random_streams", "fft", "managed_memory", "managed_moves"];
 /// Some of them, for which host memory is ready as well.
 const WITH_A_POOL: [&str; 2] = ["four_threads", "virtual_memory"];
 /// The maximum pause between two suspensions.
 const PAUSE_US: u64 = 6000;
-/// A program runs until it has been suspended this often, at most `ROUNDS` times.
+/// A program runs until it has been suspended this often (`--rounds` changes it), at most `RUNS` times for each.
 const ENOUGH: u64 = 5;
-const ROUNDS: u32 = 300;
+const RUNS: u64 = 60;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
         suite.test(format!("suspended::{program}"), move |kit| {
             prints_the_same(kit, program, Asked::Plain, &[])
         });
+    }
+    for program in ON_GPUS {
+        let name = format!("suspended::{program}");
+        if is_emulated() {
+            suite.skip(name, "it takes minutes with the emulator");
+        } else {
+            suite.test(name, move |kit| prints_the_same(kit, program, Asked::Plain, &[]));
+        }
     }
     for program in WITH_A_POOL {
         let pool = ["--suspend-pool", "16M", "--keep-contents", "0.1"];
@@ -74,10 +87,12 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
     let case = case(program);
     // Compiled before, so that suspensions begin with the program.
     let expected = finish_case(kit, route, case)?;
-    let (is_over, suspensions) = (AtomicBool::new(false), AtomicU64::new(0));
+    let enough = effort::rounds(ENOUGH)?;
+    let (is_over, suspensions, runs) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = 7_u64;
+            let mut counted = HashMap::new();
             while !is_over.load(Ordering::Relaxed) {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // Sessions come and go meanwhile.
@@ -85,19 +100,24 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
                 let request = format!(r#"{{"do":"suspend","all":true,"timeout_ms":2000,"deep":{is_deep}}}"#);
                 let answer = control.ask(&request);
                 let sessions = answer.ok().and_then(|answer| answer["sessions"].as_array().cloned());
-                let counts = |session: &Value| match asked {
-                    Asked::Deep => session["deep"] == true,
-                    _ => session["suspensions"].as_u64() > Some(0),
+                let new = |session: &Value| match asked {
+                    Asked::Deep => u64::from(session["deep"] == true),
+                    _ => {
+                        let all = session["suspensions"].as_u64().unwrap_or_default();
+                        let before = counted.insert(session["session"].as_u64(), all);
+                        all.saturating_sub(before.unwrap_or_default())
+                    }
                 };
-                let moved = sessions.iter().flatten().any(counts);
-                suspensions.fetch_add(moved.into(), Ordering::Relaxed);
+                let moved = sessions.iter().flatten().map(new).sum();
+                suspensions.fetch_add(moved, Ordering::Relaxed);
                 thread::sleep(Duration::from_micros((random >> 33) % PAUSE_US));
             }
         });
-        let all = (0..ROUNDS).try_for_each(|round| {
-            if round > 0 && suspensions.load(Ordering::Relaxed) >= ENOUGH {
+        let all = (0..RUNS.saturating_mul(enough)).try_for_each(|run| {
+            if run > 0 && suspensions.load(Ordering::Relaxed) >= enough {
                 return Ok(());
             }
+            runs.fetch_add(1, Ordering::Relaxed);
             let outcome = finish_case(kit, route, case)?;
             outcome.expect_exit(case.exit)?;
             ensure!(
@@ -109,8 +129,9 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
         is_over.store(true, Ordering::Relaxed);
         all
     })?;
-    let suspensions = suspensions.into_inner();
-    ensure!(suspensions >= ENOUGH, "it was suspended {suspensions} times: the test shows nothing");
+    let (suspensions, runs) = (suspensions.into_inner(), runs.into_inner());
+    eprintln!("{program}: {suspensions} suspensions in {runs} runs");
+    ensure!(suspensions >= enough, "it was suspended {suspensions} times: the test shows nothing");
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use super::report::{Measured, Metric, Place, Report};
 use super::rounds::middle;
 use super::shares::{Bench, PROGRAM as PROGRAM_OF_SHARES, Place as PlaceOfShares};
 use super::suspend::{Bench as BenchOfSuspend, PROGRAM as PROGRAM_OF_SUSPEND};
+use super::swap::Bench as BenchOfSwap;
 use super::{promises, table};
 use crate::build;
 use crate::daemon::{DaemonConfig, Device};
@@ -82,6 +83,14 @@ pub struct BenchArguments {
     /// With --suspend: host memory for the contents is there ahead of need
     #[arg(long, requires = "suspend")]
     suspend_pool: bool,
+    /// Instead: two programs with so many MiB each, which do not fit on the card together, take `--rounds` turns of 10 s
+    #[arg(
+        long,
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(2..=1 << 20),
+        conflicts_with_all = ["only", "metrics", "max_copy", "json", "quick", "shares", "suspend", "gpus"]
+    )]
+    swap: Option<u64>,
     /// With --shares: the machines compete for so many GPUs at once. With --suspend: the program has memory of that size on so many
     #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with_all = ["metrics", "replace"])]
     gpus: usize,
@@ -135,6 +144,9 @@ pub fn run(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     }
     if !arguments.suspend.is_empty() {
         return suspend(paths, arguments);
+    }
+    if let Some(size) = arguments.swap {
+        return swap(paths, arguments, size);
     }
     if let Some(replacements) = arguments.replace {
         return replace(paths, arguments, replacements);
@@ -191,6 +203,13 @@ fn suspend(paths: &Paths, arguments: &BenchArguments) -> Result<()> {
     let BenchArguments { suspend: sizes, rounds, gpus, suspend_pool, .. } = arguments;
     let (rounds, gpus, has_pool) = (*rounds, *gpus, *suspend_pool);
     BenchOfSuspend { paths, device, program, logs, sizes, rounds, gpus, has_pool }.run()
+}
+
+fn swap(paths: &Paths, arguments: &BenchArguments, size: u64) -> Result<()> {
+    prepare(paths, &[Place::VirtioUser], Flavour::Small)?;
+    let program = program::compile(paths, &paths.root.join(PROGRAM_OF_SUSPEND))?;
+    let (device, logs) = (Device(arguments.device.clone()), new_log_folder(paths)?);
+    BenchOfSwap { paths, device, program, logs, size, turns: arguments.rounds }.run()
 }
 
 fn replace(paths: &Paths, arguments: &BenchArguments, replacements: u32) -> Result<()> {

@@ -16,6 +16,7 @@ mod report;
 mod rounds;
 mod shares;
 mod suspend;
+mod swap;
 mod table;
 
 pub use measure::{BenchArguments, run};
