@@ -10,10 +10,8 @@
 //! user with the most. So one machine or user can evict others only down to a fair share.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -23,11 +21,11 @@ use std::time::Instant;
 use log::debug;
 use lru::LruCache;
 use parking_lot::Mutex;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::fs::fcntl_get_seals;
 use serde::{Deserialize, Serialize};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use vhost_cuda_common::files::{self, invalid, write_with};
+use vhost_cuda_common::images::{ASK, Answer, DIGEST_BYTES, KEEP, Question, SEALS};
 use zerocopy::{FromZeros, IntoBytes};
-use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::confine::threads;
 use crate::hand_over::files::{Inherited, Leaving, Number};
@@ -42,39 +40,6 @@ const CHUNK: usize = 256 << 10;
 /// of the daemon, which is in no machine's control group; images that do not fit in are not kept.
 const HASHED_AT_ONCE: u64 = 1 << 30;
 const HASHED_PER_SECOND: u64 = 32 << 20;
-/// The seals that make a file's contents and length final.
-const SEALS: SealFlags = FIXED_LENGTH.union(SealFlags::WRITE);
-/// Seals of a file that keeps its length.
-pub(crate) const FIXED_LENGTH: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-
-/// The size of a digest in bytes.
-pub const DIGEST_BYTES: usize = 32;
-/// [`Question::kind`]: asks for an image with this digest and length.
-pub const ASK: u32 = 1;
-/// [`Question::kind`]: stores the image in the accompanying file. There is no answer.
-pub const KEEP: u32 = 2;
-
-/// A worker's message.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Question {
-    /// [`ASK`] or [`KEEP`].
-    pub kind: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// The image's size in bytes, without the NUL.
-    pub bytes: u64,
-    /// Its digest.
-    pub digest: [u8; DIGEST_BYTES],
-}
-
-/// The answer to an [`ASK`], with the image's file if it was found.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Answer {
-    /// 1 or 0.
-    pub found: u32,
-}
 
 /// Identifies an image and its owner. Users of a guest do not share images, because a digest is enough to get the
 /// code.
@@ -311,37 +276,6 @@ fn digest(file: &File, bytes: u64) -> io::Result<[u8; DIGEST_BYTES]> {
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Creates a sealed file of an image.
-pub fn seal(image: &[u8]) -> io::Result<File> {
-    let mut file = memory_file(c"cuda-image")?;
-    file.write_all(image)?;
-    file.write_all(&[0])?;
-    add_seals(&file, SEALS)?;
-    Ok(file)
-}
-
-/// Creates an empty file in memory that can be sealed.
-pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
-    Ok(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
-}
-
-/// Seals such a file.
-pub(crate) fn add_seals(file: &File, seals: SealFlags) -> io::Result<()> {
-    Ok(fcntl_add_seals(file, seals)?)
-}
-
-/// Sends a question, with a file.
-pub fn send(socket: &UnixStream, question: &Question, file: Option<&File>) -> io::Result<()> {
-    write_with(socket, question.as_bytes(), file)
-}
-
-/// Reads the answer to an [`ASK`].
-pub fn receive_answer(socket: &UnixStream) -> io::Result<Option<File>> {
-    let mut answer = Answer::new_zeroed();
-    let file = read_with(socket, answer.as_mut_bytes())?.ok_or_else(|| invalid("the daemon has gone"))?;
-    Ok(file.filter(|_| answer.found == 1))
-}
-
 fn receive(socket: &UnixStream) -> io::Result<Option<(Question, Option<File>)>> {
     let mut question = Question::new_zeroed();
     let read = read_with(socket, question.as_mut_bytes())?;
@@ -352,34 +286,11 @@ fn answer(socket: &UnixStream, file: Option<&File>) -> io::Result<()> {
     write_with(socket, Answer { found: u32::from(file.is_some()) }.as_bytes(), file)
 }
 
-/// Sends `bytes`, with a file.
-pub(crate) fn write_with(mut socket: &UnixStream, bytes: &[u8], file: Option<&File>) -> io::Result<()> {
-    let Some(file) = file else { return socket.write_all(bytes) };
-    let sent = socket
-        .send_with_fd(bytes, file.as_raw_fd())
-        .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-    socket.write_all(&bytes[sent..])
-}
-
 /// Fills `bytes`, and returns the accompanying file. Returns `None` if the other end has closed the socket.
+///
+/// Errors: those of the socket; `TimedOut` if the rest does not come in time.
 pub(crate) fn read_with(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<Option<File>>> {
-    let (have, file) = loop {
-        match socket.recv_with_fd(bytes) {
-            Ok(received) => break received,
-            Err(error) if error.errno() == libc::EINTR => {}
-            Err(error) if error.errno() == libc::ECONNRESET => return Ok(None),
-            Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
-        }
-    };
-    if have == 0 {
-        return Ok(None);
-    }
-    freeze::Message::of(socket).read_exact(&mut bytes[have..])?;
-    Ok(Some(file))
-}
-
-pub(crate) fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+    files::read_with(socket, bytes, |rest| freeze::Message::of(socket).read_exact(rest))
 }
 
 #[cfg(test)]

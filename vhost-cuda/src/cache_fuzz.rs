@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A fuzz target: the questions of hostile workers to the cache of device code.
 
+use std::io::Write;
+
+use vhost_cuda_common::files::{add_seals, memory_file};
+use vhost_cuda_common::images::seal;
+
 use super::*;
 use crate::fuzz::choices::Choices;
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use vhost_cuda_common::images::{receive_answer, seal, send};
+
 use super::*;
 
 const LIMIT: u64 = 1 << 20;

@@ -15,9 +15,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use log::{Level, error, info, log, warn};
 use vhost::vhost_user::Listener;
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::confine::rights;
+use vhost_cuda_common::mapping;
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::args::{DaemonArgs, GuestPages, Namespaces as NamespacesOption, Sandbox};
+use crate::args::{DaemonArgs, GuestPages, Namespaces as NamespacesOption};
 use crate::cache::ImageCache;
 use crate::confine::namespaces::Namespaces;
 use crate::confine::{own, threads};
@@ -43,7 +46,6 @@ use crate::sessions::process::WorkerSpec;
 use crate::shares::client::Client;
 use crate::socket::remove_stale;
 use crate::suspend::suspender::{Options, Suspender};
-use crate::worker::{mappings_can_be_guarded, sandbox};
 use connections::{Devices, REFUSALS, accept_all};
 
 /// The output of the capabilities option (docs/interop/vhost-user.rst of QEMU, "Backend programs").
@@ -315,7 +317,7 @@ fn take_over(
 
 /// Returns the guest pages that workers can map on this host, and logs what is missing for `named`.
 fn guest_pages_of(args: &DaemonArgs) -> anyhow::Result<GuestPages> {
-    match (args.guest_pages, mappings_can_be_guarded()) {
+    match (args.guest_pages, mapping::can_be_guarded()) {
         (GuestPages::Auto, _) if args.sandbox == Sandbox::Off => Ok(GuestPages::All),
         (GuestPages::Auto, Err(error)) => {
             warn!(
@@ -340,7 +342,7 @@ fn start_pool(
     mut previous: Option<Namespaces>,
 ) -> anyhow::Result<(WorkerSpec, WorkerPool)> {
     let warm = args.warm_workers as usize;
-    if args.sandbox != Sandbox::Off && !sandbox::files_can_be_bounded() {
+    if args.sandbox != Sandbox::Off && !rights::files_can_be_bounded() {
         warn!(
             "this kernel has no Landlock: a worker that a guest has taken over reaches what its namespaces and the \
              filter of system calls leave it (docs/confinement.md)"

@@ -17,7 +17,7 @@ const USER_FILES: usize = 4;
 /// Returns a file of the kinds that a worker may send.
 fn file(kind: u8) -> Option<File> {
     match kind & 7 {
-        1 | 2 => crate::cache::memory_file(c"offered").ok(),
+        1 | 2 => vhost_cuda_common::files::memory_file(c"offered").ok(),
         3 => File::open("/dev/null").ok(),
         4 => File::open("/").ok(),
         _ => None,

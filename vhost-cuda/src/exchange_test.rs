@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use vhost_cuda_common::exchange::{
+    ALLOCATION, ANY_DEVICE, EVENT, MEMORY, look_up, offer, record, settle, withdraw,
+};
+use vhost_cuda_common::images::seal;
+
 use super::*;
-use crate::cache::seal;
 use crate::owner::Machine;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;

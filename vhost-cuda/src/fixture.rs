@@ -8,6 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::link;
+use vhost_cuda_common::statistics::Statistics;
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{MemEntry, ReplyHeader, RequestHeader};
 use virtio_queue::QueueOwnedT;
@@ -16,12 +19,10 @@ use virtio_queue::mock::MockSplitQueue;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::args::{Sandbox, Speed};
+use crate::args::Speed;
 use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Malformed, Request};
 use crate::front_end::ring::{Chain, Ring, Vring};
-use crate::metrics::statistics::Statistics;
-use crate::sessions::link;
 use crate::sessions::messages::Messages;
 use crate::sessions::process::{Process, Sockets, Worker, WorkerSpec};
 
@@ -63,7 +64,7 @@ pub fn sleeping_worker_with(bytes: u64) -> (Worker, UnixStream) {
     let process = Process::of(child).unwrap();
     let (pipe, _) = Messages::pipe().unwrap();
     let messages = Messages::start().unwrap().attach(pipe, process.pid()).unwrap();
-    let (statistics, counters) = Statistics::charged(bytes);
+    let (statistics, counters) = Statistics::charged(bytes).unwrap();
     let (pages, listener) = (Mutex::default(), Mutex::default());
     let (enrolment, version) = (None, link::VERSION);
     let worker =

@@ -40,5 +40,4 @@ pub mod sessions;
 pub mod shares;
 pub mod socket;
 pub mod suspend;
-pub mod timers;
 pub mod worker;

@@ -100,7 +100,7 @@ mod tests {
             let file = FileOffset::new(file, 0);
             Memory::from_ranges_with_files(&[(GuestAddress(1 << 32), 4096, Some(file))]).unwrap()
         };
-        let sealed = memory(crate::cache::memory_file(c"memory").unwrap());
+        let sealed = memory(vhost_cuda_common::files::memory_file(c"memory").unwrap());
         assert_eq!(user_of(&sealed), NOBODY, "not sealed yet");
         crate::front_end::memory::protect(&sealed).unwrap();
         assert_eq!(user_of(&sealed), rustix::process::geteuid().as_raw());

@@ -13,8 +13,8 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::confine::{paths, rights};
 
-use super::paths;
 use crate::hand_over::files::{Inherited, Leaving, Number};
 
 /// Its name (`ps -o comm`).
@@ -109,7 +109,7 @@ fn prepare() -> std::io::Result<()> {
 pub fn run() -> ExitCode {
     let _ = rustix::thread::set_name(NAME);
     let _ = super::own::hide_memory();
-    if crate::worker::sandbox::drop_privileges().is_err() {
+    if rights::drop_privileges().is_err() {
         return ExitCode::FAILURE;
     }
     // SAFETY: plain system call. Processes for mappings, which workers have started, are nobody's to wait for.

@@ -13,8 +13,8 @@ use anyhow::Context;
 use log::{error, info, warn};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::confine::Folders;
 
-use super::Folders;
 use super::keeper::{Keeper, SavedKeeper};
 use super::loopback;
 use super::own::OF_WORKERS;

@@ -26,9 +26,8 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
 };
-
-use crate::args::Sandbox;
-use crate::confine::{calls, listener};
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::confine::{calls, listener};
 
 /// Further system calls of these threads, with any arguments. [`allowed`] adds calls for which only some arguments are allowed.
 const FURTHER: &[c_long] = &[
@@ -200,6 +199,8 @@ fn condition(
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::files;
+
     use super::*;
     use std::fs::File;
     use std::io;
@@ -261,7 +262,7 @@ mod tests {
         let mut worker = Command::new("/bin/sleep").arg("60").process_group(0).spawn().unwrap();
         let (one, other) = UnixStream::pair().unwrap();
         confined(|| {
-            let file = cache::memory_file(c"confined").unwrap();
+            let file = files::memory_file(c"confined").unwrap();
             file.set_len(4096).unwrap();
             file.write_all_at(b"bytes", 1).unwrap();
             assert!(file.metadata().unwrap().len() == 4096 && file.try_clone().is_ok());
@@ -272,7 +273,7 @@ mod tests {
                 unsafe { libc::ioctl(file.as_raw_fd(), command, 0) };
                 assert_eq!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTTY));
             }
-            cache::write_with(&one, b"bytes", Some(&file)).unwrap();
+            files::write_with(&one, b"bytes", Some(&file)).unwrap();
             one.set_read_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
             let mut bytes = [0; 5];
             assert!(cache::read_with(&other, &mut bytes).unwrap().unwrap().is_some());
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn landlock_denies_files_without_the_filter() {
-        if !crate::worker::sandbox::files_can_be_bounded() {
+        if !vhost_cuda_common::confine::rights::files_can_be_bounded() {
             return;
         }
         let open = || {

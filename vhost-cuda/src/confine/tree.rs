@@ -11,8 +11,7 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change, unmount,
 };
 use rustix::process::{chdir, pivot_root};
-
-use super::{Folders, paths};
+use vhost_cuda_common::confine::{Folders, paths};
 
 /// The folder in which the tree is built. Every host has it, and its contents are hidden in this namespace only.
 const BASE: &str = "/tmp";

@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use log::{Level, info, log};
+use vhost_cuda_common::budget::{Budget, Charge};
+use vhost_cuda_common::recipes::Description;
 
 use serde::Serialize;
 
 use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
 use super::trace;
 use crate::confine::threads;
-use crate::limits::budget::{Budget, Charge};
 use crate::limits::throttle::Throttle;
-use crate::sessions::recipes::Description;
 use crate::sessions::residence::Phase;
 use crate::socket::listen_privately;
 use crate::suspend::suspender::{Member, Selection, Suspender, for_each};

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vhost_cuda_common::budget::Charge;
 use vhost_cuda_profile::event::{Batch, Failure};
 
 use super::protocol::Answer;
 use super::server::{answer_with, describe, missing, refusal, write};
 use crate::confine::threads;
 use crate::hand_over::freeze;
-use crate::limits::budget::Charge;
 use crate::sessions::session::asked::AskError;
 use crate::sessions::session::profile::{ProfileError, Profiling};
 use crate::suspend::suspender::{Selection, Suspender};

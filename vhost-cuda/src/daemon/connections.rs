@@ -14,6 +14,7 @@ use anyhow::Context;
 use log::{Level, error, log, warn};
 use parking_lot::Mutex;
 use vhost::vhost_user::{Error as VhostUserError, Listener};
+use vhost_cuda_common::budget::Charge;
 use vhost_user_backend::{Error as BackendError, VhostUserDaemon};
 use vm_memory::GuestMemoryBackend;
 
@@ -23,7 +24,6 @@ use crate::front_end::memory::{Memory, SharedMemory};
 use crate::front_end::relay::Relay;
 use crate::hand_over::files::Inherited;
 use crate::hand_over::freeze;
-use crate::limits::budget::Charge;
 use crate::limits::room;
 use crate::limits::throttle::Throttle;
 use crate::sessions::process::WorkerSpec;

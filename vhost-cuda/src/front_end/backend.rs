@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
+use vhost_cuda_common::link::{MAX_BULK_BYTES, MAX_PAYLOAD_BYTES};
 use vhost_user_backend::bitmap::BitmapMmapRegion;
 use vhost_user_backend::{VhostUserBackend, VringT};
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
@@ -30,7 +31,6 @@ use crate::front_end::memory::{SharedMemory, Snapshot};
 use crate::front_end::migration::State;
 use crate::front_end::request;
 use crate::front_end::ring::{Start, Vring};
-use crate::sessions::link::{MAX_BULK_BYTES, MAX_PAYLOAD_BYTES};
 use crate::sessions::session::MAX_OUTSTANDING;
 
 /// QEMU 10.0 sets every queue to 1024 entries whatever the configured size is, so a smaller maximum cannot be

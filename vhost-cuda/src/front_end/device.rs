@@ -8,6 +8,8 @@ mod services;
 
 pub use saved::SavedDevice;
 pub use services::Record;
+use vhost_cuda_common::budget::Budget;
+use vhost_cuda_common::statistics::Totals;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -40,14 +42,12 @@ use crate::front_end::relay::Relay;
 use crate::front_end::request::{Malformed, Request};
 use crate::front_end::ring::{Chain, Ring};
 use crate::limits::account::Account;
-use crate::limits::budget::Budget;
 use crate::limits::cgroup::{Cgroups, Group};
 use crate::limits::descriptors::Descriptors;
 use crate::limits::rate::Rate;
 use crate::limits::request_budget::RequestBudget;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{DeviceReport, Refusal, Refusals};
-use crate::metrics::statistics::Totals;
 use crate::sessions::endings::{Answer, Endings};
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::session::{End, Session};

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use rustix::fs::{FsWord, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs};
+use vhost_cuda_common::link::Region;
 use vhost_user_backend::bitmap::BitmapMmapRegion;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use vm_memory::bitmap::Bitmap;
@@ -18,7 +19,6 @@ use vm_memory::{
 };
 
 use crate::args::GuestPages;
-use crate::sessions::link::Region;
 
 /// `HUGETLBFS_MAGIC`.
 const HUGETLBFS: FsWord = 0x9584_58f6;

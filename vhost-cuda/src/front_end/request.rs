@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use vhost_cuda_common::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, FLAG_READ, Hello, MemEntry, OP_CALL, OP_CLOSE, OP_HELLO, OP_OPEN, OP_SHARE, OP_UNPIN, Open,
     PAGE_BYTES, ReplyHeader, RequestHeader,
@@ -15,7 +16,6 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::front_end::memory::Memory;
-use crate::sessions::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 
 /// The maximum number of descriptors per chain, direct or indirect. A driver may not build a longer one (virtio 1.3,
 /// 2.7.5.2: not longer than the queue). Bounds the cost of a hostile chain.

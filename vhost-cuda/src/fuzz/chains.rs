@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use vhost_cuda_common::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, FLAG_READ, OP_CALL, OP_SHARE, PAGE_BYTES, REPLY_OK, RequestHeader,
@@ -15,7 +16,6 @@ use super::choices::Choices;
 use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Request};
 use crate::front_end::ring::{Ring, Vring};
-use crate::sessions::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 
 const QUEUE_SIZE: u16 = 32;
 /// Addresses that the guest's kernel uses for the parts of the queue, indirect tables and requests.

@@ -2,9 +2,9 @@
 //! The messages of a hostile worker on its socket and its log: replies, readiness, lines. Also the frames that a
 //! worker reads.
 
+use vhost_cuda_common::link::{self, MAX_PAYLOAD_BYTES, Ready};
 use zerocopy::FromBytes;
 
-use crate::sessions::link::{self, MAX_PAYLOAD_BYTES, Ready};
 use crate::sessions::messages;
 
 /// An input is a stream of replies, and a log.

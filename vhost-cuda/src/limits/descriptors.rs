@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vhost_cuda_common::budget::Budget;
 
 use crate::cache::MAX_IMAGES;
-use crate::limits::budget::Budget;
 
 /// The daemon itself: standard streams, the listener, the pool, the log, and temporary descriptors.
 const DAEMON: usize = 64;

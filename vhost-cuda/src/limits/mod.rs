@@ -2,7 +2,6 @@
 //! Limits on the host resources that guests use: device memory, descriptors, requests, log messages, control groups.
 
 pub mod account;
-pub mod budget;
 pub mod cgroup;
 pub mod descriptors;
 pub mod rate;

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, info, log, warn};
+use vhost_cuda_common::account::CONTEXT_BYTES;
+use vhost_cuda_common::nvml::Nvml;
 
-use crate::limits::account::CONTEXT_BYTES;
 use crate::sessions::session::Session;
-use crate::worker::nvml::Nvml;
 
 /// The minimum time between two checks, and the maximum random time beside it, in milliseconds. A worker that knew the
 /// moment of the next check could be below its limit then.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
+use vhost_cuda_common::statistics::Totals;
 
 use super::report::{DeviceReport, Refusals, SessionReport};
-use super::statistics::Totals;
 use super::text::{DaemonReport, write};
 use crate::shares::client::ShareReport;
 

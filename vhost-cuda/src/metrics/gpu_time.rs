@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use log::{info, warn};
+use vhost_cuda_common::nvml::{Nvml, ProcessSample};
 
 use crate::sessions::session::Session;
-use crate::worker::nvml::{Nvml, ProcessSample};
 
 /// The time between two queries.
 const INTERVAL: Duration = Duration::from_secs(1);

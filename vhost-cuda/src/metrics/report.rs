@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::param::{clock_ticks_per_second, page_size};
+use vhost_cuda_common::statistics::Totals;
 
-use super::statistics::Totals;
 use crate::sessions::residence::{Moves, Phase};
 
 /// Reasons for which a session or request of a guest is refused.

@@ -3,8 +3,9 @@
 
 use std::fmt::{Display, Write};
 
+use vhost_cuda_common::statistics::{Gate, Totals};
+
 use super::report::{DeviceReport, SessionReport};
-use super::statistics::{Gate, Totals};
 use crate::shares::arbiter;
 use crate::shares::client::ShareReport;
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use log::{error, info};
+use vhost_cuda_common::gates::now;
 
 use super::leave;
 use super::state::State;
 use crate::args::DaemonArgs;
 use crate::hand_over::files::{Inherited, Number};
-use crate::shares::page::now;
 
 /// What the program before this one has left.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ use log::{debug, info};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use vhost_cuda_common::gates::now;
 
 use super::state::{Common, State};
 use crate::args::DaemonArgs;
@@ -27,7 +28,6 @@ use crate::daemon::connections::{self, Devices};
 use crate::front_end::device::{Device, Settings};
 use crate::hand_over::files::{Leaving, Number, keep_open};
 use crate::hand_over::{freeze, main_thread};
-use crate::shares::page::now;
 
 /// The option with which the new program gets the descriptor of the state.
 pub const OPTION: &str = "--take-over";

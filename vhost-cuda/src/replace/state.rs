@@ -10,9 +10,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::files;
 
-use crate::args::{DaemonArgs, Sandbox};
-use crate::cache::{self, SavedImage};
+use crate::args::DaemonArgs;
+use crate::cache::SavedImage;
 use crate::confine::namespaces::SavedNamespaces;
 use crate::front_end::device::SavedDevice;
 use crate::hand_over::files::Number;
@@ -50,7 +52,7 @@ pub struct State {
     pub cgroups: Option<PathBuf>,
     /// The namespaces of workers.
     pub namespaces: Option<SavedNamespaces>,
-    /// The time since which programs wait for the daemon ([`crate::shares::page::now`]).
+    /// The time since which programs wait for the daemon ([`vhost_cuda_common::gates::now`]).
     pub held_since: u64,
     /// The number of the next connection.
     pub next_connection: u64,
@@ -123,9 +125,9 @@ impl State {
                 bytes.len()
             )));
         }
-        let mut file = cache::memory_file(c"cuda-hand-over")?;
+        let mut file = files::memory_file(c"cuda-hand-over")?;
         file.write_all(&bytes)?;
-        cache::add_seals(&file, cache::FIXED_LENGTH)?;
+        files::add_seals(&file, files::FIXED_LENGTH)?;
         // The program that checks it may be a script around the real one.
         file.rewind()?;
         Ok(file)

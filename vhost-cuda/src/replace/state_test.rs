@@ -32,7 +32,7 @@ fn state() -> State {
 fn with_device(link_version: u32) -> Value {
     let mut value = serde_json::to_value(state()).unwrap();
     let moves = serde_json::to_value(crate::sessions::residence::Moves::default()).unwrap();
-    let totals = serde_json::to_value(crate::metrics::statistics::Totals::default()).unwrap();
+    let totals = serde_json::to_value(vhost_cuda_common::statistics::Totals::default()).unwrap();
     value["devices"] = json!([{
         "connection": 1,
         "relay": {
@@ -74,7 +74,7 @@ fn parse(value: &Value) -> anyhow::Result<State> {
 
 #[test]
 fn a_state_comes_back_as_it_was() {
-    let written = parse(&with_device(crate::sessions::link::VERSION)).unwrap();
+    let written = parse(&with_device(vhost_cuda_common::link::VERSION)).unwrap();
     let file = written.write().unwrap();
     assert_eq!(State::read(&file).unwrap(), written);
     // It is read once more if the next program gives it back.
@@ -96,9 +96,9 @@ fn another_version_is_refused_by_its_name() {
 
 #[test]
 fn a_worker_of_an_unknown_version_is_refused_by_its_session() {
-    let known = parse(&with_device(crate::sessions::link::VERSION)).unwrap();
+    let known = parse(&with_device(vhost_cuda_common::link::VERSION)).unwrap();
     known.check(&args(&[])).unwrap();
-    for version in [0, crate::sessions::link::VERSION + 1] {
+    for version in [0, vhost_cuda_common::link::VERSION + 1] {
         let error = parse(&with_device(version)).unwrap().check(&args(&[])).unwrap_err().to_string();
         assert!(error.contains("session 1") && error.contains(&format!("version {version}")), "{error}");
     }
@@ -106,7 +106,7 @@ fn a_worker_of_an_unknown_version_is_refused_by_its_session() {
 
 #[test]
 fn options_that_cannot_change_are_refused_while_there_are_connections() {
-    let state = parse(&with_device(crate::sessions::link::VERSION)).unwrap();
+    let state = parse(&with_device(vhost_cuda_common::link::VERSION)).unwrap();
     for more in [["--num-queues", "3"], ["--guest-pages", "all"], ["--sandbox", "off"]] {
         let error = state.check(&args(&more)).unwrap_err().to_string();
         assert!(error.contains(&more[0][2..]), "{error}");
@@ -131,7 +131,7 @@ fn malformed_states_are_refused() {
             let _ = State::parse(&changed).map(|state| state.check(&args(&[])));
         }
     }
-    let file = cache::memory_file(c"long").unwrap();
+    let file = files::memory_file(c"long").unwrap();
     file.set_len(MAX_BYTES + 1).unwrap();
     assert!(State::read(&file).unwrap_err().to_string().contains("too much"));
     let mut deep = vec![b'['; 1 << 20];

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use log::{Level, log, warn};
 use parking_lot::{Mutex, MutexGuard};
+use vhost_cuda_common::messages::LETTERS;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use crate::confine::threads;
@@ -33,15 +34,6 @@ const LOUD_INTERVAL: Duration = Duration::from_secs(1);
 /// The same per worker for `debug` and `trace`, which an operator requests.
 const QUIET_BURST: u32 = 10_000;
 const QUIET_INTERVAL: Duration = Duration::from_micros(100);
-
-/// The marks for the level of a worker's line: the first letter, followed by a space.
-const LETTERS: [(char, Level); 5] =
-    [('E', Level::Error), ('W', Level::Warn), ('I', Level::Info), ('D', Level::Debug), ('T', Level::Trace)];
-
-/// Returns the letter that a worker writes before a message.
-pub fn letter(level: Level) -> char {
-    LETTERS.iter().find(|(_, known)| *known == level).map_or('W', |&(letter, _)| letter)
-}
 
 /// Reads the pipes of all workers of a daemon. Clones are the same collection.
 #[derive(Clone, Debug)]

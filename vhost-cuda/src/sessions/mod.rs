@@ -4,13 +4,10 @@
 pub mod endings;
 pub mod environment;
 pub mod library;
-pub mod link;
 pub mod messages;
 pub mod named_pages;
 pub mod pool;
 pub mod predecessor;
 pub mod process;
-pub mod recipes;
-pub mod recording;
 pub mod residence;
 pub mod session;

@@ -17,12 +17,13 @@ use std::sync::Arc;
 use log::debug;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::confine::listener::{RECEIVE, SEND, SET_FLAGS, install};
+use vhost_cuda_common::mapping::{FIRST_NUMBER, REFRESH, to_write};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, FLAG_READ, MemEntry, OP_SHARE, OP_UNPIN, PAGE_BYTES, REPLY_OK,
 };
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::confine::listener::{INSTALL, RECEIVE, SEND, SET_FLAGS};
 use crate::confine::threads;
 use crate::front_end::memory::{FileId, Memory, SharedRegion, id_of};
 use crate::front_end::request::Request;
@@ -30,8 +31,6 @@ use crate::hand_over::freeze::{self, Permit};
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
-/// The first number of a file. Lower ones are the mapper's own descriptors.
-const FIRST_NUMBER: u32 = 16;
 /// The maximum number of files that a session may have had, since numbers are not used again: a front-end that replaces
 /// its memory endlessly would fill the mapper's table.
 const MAX_FILES: u32 = 1024;
@@ -95,14 +94,6 @@ struct Installed {
     write: Arc<File>,
     /// True if it is in the table.
     there: bool,
-}
-
-/// A descriptor that no file has. The mapper asks for it when it does not want to map, but to get changes of its table.
-pub const REFRESH: u32 = u32::MAX;
-
-/// Returns the descriptor for reading and writing of the file that has this number.
-pub fn to_write(number: u32) -> u32 {
-    number | 1
 }
 
 /// Named pages that are handed over while no request is under way.
@@ -373,37 +364,6 @@ fn receive(listener: &OwnedFd) -> Option<(libc::seccomp_notif, Permit)> {
         if !matches!(error, Some(libc::EINTR | libc::ENOENT)) {
             return None;
         }
-    }
-}
-
-/// `struct seccomp_notif_addfd`.
-#[repr(C)]
-struct Addition {
-    call: u64,
-    flags: u32,
-    source: u32,
-    number: u32,
-    flags_of_descriptor: u32,
-}
-
-/// Installs `file` as descriptor `number` in the table of the process that waits for the answer to `call`.
-fn install(listener: BorrowedFd<'_>, call: u64, file: &impl AsFd, number: u32) -> io::Result<()> {
-    let source = file.as_fd().as_raw_fd() as u32;
-    let flags = libc::SECCOMP_ADDFD_FLAG_SETFD as u32;
-    let addition = Addition { call, flags, source, number, flags_of_descriptor: 0 };
-    // SAFETY: the structure is the one that the command reads, and lives across the call.
-    let result = unsafe { libc::ioctl(listener.as_raw_fd(), INSTALL as _, &raw const addition) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Returns whether this kernel can install files in the table of a process that waits for an answer.
-///
-/// Errors: it cannot (before Linux 5.9).
-pub fn can_install(listener: &OwnedFd) -> io::Result<()> {
-    match install(listener.as_fd(), 0, listener, FIRST_NUMBER) {
-        // There is no such call.
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        result => result,
     }
 }
 

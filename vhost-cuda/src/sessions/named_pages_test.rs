@@ -1,6 +1,7 @@
+use vhost_cuda_common::link::Region;
+
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::*;
-use crate::sessions::link::Region;
 use std::fs::File;
 use virtio_cuda_protocol::transport::{MemEntry, OP_CALL, REPLY_INVALID, RequestHeader};
 use vm_memory::FileOffset;

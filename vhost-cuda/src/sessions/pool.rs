@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use log::{Level, info, log};
 use parking_lot::{Condvar, Mutex};
+use vhost_cuda_common::confine::Folders;
+use vhost_cuda_common::link::Ready;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use crate::confine::Folders;
 use crate::confine::namespaces::{self, Ended, Namespaces, SavedNamespaces};
 use crate::hand_over::files::Leaving;
 use crate::hand_over::{freeze, main_thread};
 use crate::limits::throttle::Throttle;
 use crate::metrics::text::DaemonReport;
-use crate::sessions::link::Ready;
 use crate::sessions::process::{Reaped, Sockets, Worker, WorkerError, WorkerSpec};
 
 /// The number of workers that may fail to start while a session waits for one, before it gives up.

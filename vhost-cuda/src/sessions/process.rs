@@ -25,13 +25,14 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open, waitid,
 };
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::link::{self, Ready};
+use vhost_cuda_common::statistics::Statistics;
 use zerocopy::FromBytes;
 
-use crate::args::{Sandbox, Speed};
+use crate::args::Speed;
 use crate::confine;
-use crate::metrics::statistics::Statistics;
 use crate::sessions::environment;
-use crate::sessions::link::{self, Ready};
 use crate::sessions::messages::{Attached, Messages};
 use crate::sessions::predecessor::WorkerLock;
 use crate::shares::client::{Client, Enrolment};
@@ -472,11 +473,11 @@ fn prepare_child(inherited: &[RawFd], parent: Option<u32>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::link::{FROM_READY, FromWorker};
     use zerocopy::{FromZeros, IntoBytes};
 
     use super::*;
     use crate::fixture::sleeping_worker;
-    use crate::sessions::link::{FROM_READY, FromWorker};
 
     #[test]
     fn a_greeting_without_a_guard_is_refused() {

@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::limits::budget::Charge;
-use crate::sessions::link::{
+use vhost_cuda_common::budget::Charge;
+use vhost_cuda_common::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
     NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES,
 };
@@ -242,7 +241,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Returns [`MoveTerms::flags`](crate::sessions::link::MoveTerms::flags).
+    /// Returns [`MoveTerms::flags`](vhost_cuda_common::link::MoveTerms::flags).
     pub fn flags(self) -> u32 {
         if self == Self::Pieces { IN_PIECES } else { 0 }
     }
@@ -509,8 +508,9 @@ impl Residence {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::budget::Budget;
+
     use super::*;
-    use crate::limits::budget::Budget;
 
     #[test]
     fn a_suspended_session_goes_over_with_its_charge() {

@@ -16,6 +16,10 @@ mod recipe;
 mod saved;
 
 pub use saved::SavedSession;
+use vhost_cuda_common::link::{
+    self, FROM_REPLY, FROM_WAKE, Region, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker,
+};
+use vhost_cuda_common::statistics::Totals;
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -43,11 +47,7 @@ use crate::hand_over::freeze;
 use crate::limits::request_budget::RequestCharge;
 use crate::limits::throttle::Throttle;
 use crate::metrics::report::{ProcessUse, SessionReport};
-use crate::metrics::statistics::Totals;
 use crate::sessions::endings::Endings;
-use crate::sessions::link::{
-    self, FROM_REPLY, FROM_WAKE, Region, TO_CALL, TO_CLOSE, TO_MEMORY, TO_SHARE, TO_UNPIN, ToWorker,
-};
 use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
 use crate::sessions::residence::Residence;

@@ -5,12 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use vhost_cuda_common::link::{FromWorker, receive_frame, send_reply};
 use virtio_cuda_protocol::transport::{OP_CLOSE, RequestHeader};
 
 use super::*;
 use crate::fixture::{FixtureGuest, sleeping_worker};
 use crate::limits::request_budget::RequestBudget;
-use crate::sessions::link::{FromWorker, receive_frame, send_reply};
 
 const ROOM: u32 = 64;
 

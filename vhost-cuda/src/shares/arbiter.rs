@@ -13,18 +13,18 @@ use std::path::Path;
 
 use anyhow::Context;
 use log::{Level, debug, info, log};
+use vhost_cuda_common::gates::{self, Page};
+use vhost_cuda_common::timers;
 
 use super::machine::{Gpu, Machine, Worker};
 use super::message::{
     self, ENDED, GPU, HELLO, IDLE, MAKE_ROOM, MAX_WEIGHT, Message, Peer, ROOM, USAGE, VERSION, WORKER,
 };
-use super::page::{self, Page};
 use super::policy::{Grant, Id, Policy, RECENT};
 use super::room::{Outgoing, Requests};
 use super::users::Users;
 use crate::limits::throttle::Throttle;
 use crate::socket::remove_stale;
-use crate::timers;
 
 /// The time between two steps while machines compete, in nanoseconds.
 const TICK: u64 = 50_000;
@@ -137,7 +137,7 @@ impl Arbiter {
                 id => self.hear(id),
             }
         }
-        self.step(page::now());
+        self.step(gates::now());
         Ok(())
     }
 
@@ -292,12 +292,12 @@ impl Arbiter {
                 let others =
                     self.machines.iter().filter(|(other, machine)| **other != id && shares_one(machine));
                 let others = others.map(|(other, _)| *other).collect();
-                let outgoing = self.requests.begin(id, message.number, message.uuid, others, page::now());
+                let outgoing = self.requests.begin(id, message.number, message.uuid, others, gates::now());
                 self.send_all(outgoing);
                 Ok(())
             }
             (IDLE | MAKE_ROOM, Some(_)) => {
-                let outgoing = self.requests.answered(id, message, page::now());
+                let outgoing = self.requests.answered(id, message, gates::now());
                 self.send_all(outgoing);
                 Ok(())
             }
@@ -325,7 +325,7 @@ impl Arbiter {
             arbitration.policy.leave(id);
         }
         self.gpus.retain(|_, arbitration| !arbitration.policy.is_empty());
-        let outgoing = self.requests.leave(id, page::now());
+        let outgoing = self.requests.leave(id, gates::now());
         self.send_all(outgoing);
     }
 

@@ -7,9 +7,9 @@ use std::os::unix::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::SealFlags;
+use vhost_cuda_common::files::{add_seals, memory_file};
 
 use super::*;
-use crate::cache::{add_seals, memory_file};
 use crate::fuzz::choices::Choices;
 
 const MACHINES: usize = 4;
@@ -49,7 +49,7 @@ fn files(kind: u8, pages: &mut Vec<Page>) -> Vec<File> {
 
 /// Writes to a page like a worker.
 fn scribble(page: &Page, choices: &mut Choices<'_>) {
-    let slot = &page.slots()[choices.below(page::MAX_GPUS)];
+    let slot = &page.slots()[choices.below(gates::MAX_GPUS)];
     match choices.byte() & 7 {
         0 => slot.set_uuid([choices.byte() & 3; 16]),
         1 => slot.waiting.store(choices.number() as u32, Relaxed),
@@ -132,8 +132,9 @@ fn obey(arbiter: &mut Arbiter, id: Id, message: &Message, files: Vec<File>) {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::gates::ANNOUNCE;
+
     use super::*;
-    use crate::shares::page::ANNOUNCE;
 
     /// Two machines with a worker each.
     fn two(arbiter: &mut Arbiter, pages: &mut Vec<Page>) -> [UnixStream; 2] {
@@ -177,7 +178,7 @@ mod tests {
         assert!(!arbiter.machines.get_mut(&2).unwrap().look([7; 16], 1 << 40).waiting);
         // A GPU is named once, for a slot that there is, of a worker that there is.
         assert!(arbiter.obey(1, &gpu(8), Vec::new()).is_err());
-        assert!(arbiter.obey(2, &Message { value: page::MAX_GPUS as u32, ..gpu(7) }, Vec::new()).is_err());
+        assert!(arbiter.obey(2, &Message { value: gates::MAX_GPUS as u32, ..gpu(7) }, Vec::new()).is_err());
         assert!(arbiter.obey(2, &Message { number: 5, ..gpu(7) }, Vec::new()).is_err());
         assert!(arbiter.obey(2, &gpu(0), Vec::new()).is_err());
     }

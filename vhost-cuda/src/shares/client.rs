@@ -16,9 +16,9 @@ use log::{debug, info, warn};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::gates::{MAX_GPUS, Page, Slot};
 
 use super::message::{self, ENDED, GPU, HELLO, IDLE, MAKE_ROOM, Message, ROOM, USAGE, VERSION, WORKER};
-use super::page::{MAX_GPUS, Page, Slot};
 use super::room::{self, Room};
 use crate::hand_over::files::{Inherited, Leaving, Number};
 

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
-use super::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot};
+use vhost_cuda_common::gates::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot};
+
 use super::policy::{Grant, Seen};
 
 /// A GPU's UUID.

@@ -3,7 +3,7 @@
 //! operator's view.
 //!
 //! * [`policy`] decides whose turn it is.
-//! * [`page`] is the memory between a worker and the arbiter: a gate for each GPU, and its work.
+//! * [`gates`](vhost_cuda_common::gates) is the memory between a worker and the arbiter: a gate for each GPU, and its work.
 //! * [`arbiter`] is the process that reads all pages ([`machine`]) and sets the gates.
 //! * [`room`] has the requests for room that the arbiter passes on.
 //! * [`client`] is the daemon's side of the communication ([`message`]) with it.
@@ -14,7 +14,6 @@ pub mod arbiter;
 pub mod client;
 pub mod machine;
 pub mod message;
-pub mod page;
 pub mod policy;
 pub mod room;
 pub mod users;

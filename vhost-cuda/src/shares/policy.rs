@@ -50,9 +50,6 @@ const SLICE: u64 = 2_000_000;
 /// The time that the hardware takes to switch between the work of two processes, in nanoseconds, as measured on an
 /// H200.
 const SWITCH: u64 = 137_000;
-/// The time that events before and after a piece of work show in addition to the work, in nanoseconds, as measured
-/// around an empty kernel on an H100.
-pub const EVENTS: u64 = 6_500;
 /// Virtual time per nanosecond at weight 1.
 const SCALE: u64 = 1 << 10;
 

@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use vhost_cuda_common::gates::EVENTS;
+
 use super::*;
 
 const US: u64 = 1_000;

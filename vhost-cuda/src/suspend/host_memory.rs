@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::limits::budget::{Budget, Charge};
+use vhost_cuda_common::budget::{Budget, Charge};
 
 /// The part of the available memory that contents may take without a limit: one of this number.
 const PART: u64 = 2;

@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use log::{Level, log};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::budget::Charge;
+use vhost_cuda_common::link::{MOVED, Moved, NO_HOST_MEMORY};
 
 use self::pool::Division;
 use super::host_memory::HostMemory;
 use super::policy::{Candidate, Rules, victims};
-use crate::limits::budget::Charge;
 use crate::limits::throttle::Throttle;
 use crate::owner::{Machine, Owner};
 use crate::sessions::endings::Endings;
-use crate::sessions::link::{MOVED, Moved, NO_HOST_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
 use crate::shares::client::{Client, MakesRoom};

@@ -4,16 +4,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use vhost_cuda_common::link::{
+    FROM_REPLY, FROM_WAKE, FromWorker, IN_PIECES, MOVED, MOVED_IN_PART, MoveTerms, NO_DEVICE_MEMORY,
+    NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_POOL, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
+    pool_of, receive_frame, send_reply,
+};
 use virtio_cuda_protocol::transport::{Open, REPLY_INVALID, REPLY_OK};
 use zerocopy::IntoBytes;
 
 use super::*;
 use crate::fixture::sleeping_worker_with;
-use crate::sessions::link::{
-    FROM_REPLY, FROM_WAKE, FromWorker, IN_PIECES, MOVED, MOVED_IN_PART, MoveTerms, NO_DEVICE_MEMORY,
-    NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_POOL, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
-    pool_of, receive_frame, send_reply,
-};
 use crate::sessions::session::{End, Place};
 
 const MIB: u64 = 1 << 20;

@@ -7,9 +7,10 @@ use std::ffi::c_int;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
+use vhost_cuda_common::exchange::{COMMUNICATOR, HANDLE_BYTES, Offer, Token};
+
 use super::gpu::{Courier, Driver};
 use super::sharing::Sharing;
-use crate::exchange::{COMMUNICATOR, HANDLE_BYTES, Offer, Token};
 
 /// Makes the emulator pass files through the exchange.
 pub fn start(gpu: &Driver, sharing: &'static Sharing) {

@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The constant properties of devices.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
+
+use vhost_cuda_common::nvml::Nvml;
 
 use crate::worker::gpu::{CuResult, Driver};
 
 /// The number of queried attributes: twice as many as CUDA 13 has.
 const MAX_ATTRIBUTES: i32 = 300;
+/// The size of the buffer for a PCI address, as cuDeviceGetPCIBusId requires it.
+const PCI_BYTES: usize = 16;
+
+/// Returns what NVIDIA's management library knows as the device that CUDA calls `device`, or `None` if there is no such library,
+/// or it does not know the device, as with the emulator.
+pub fn nvml_of(gpu: &Driver, device: i32) -> Option<Nvml> {
+    let mut pci = [0; PCI_BYTES];
+    // SAFETY: the driver writes at most the length of `pci`, which lives through the call.
+    unsafe { gpu.cuDeviceGetPCIBusId(pci.as_mut_ptr().cast::<c_char>(), PCI_BYTES as i32, device) }.ok()?;
+    Nvml::at(CStr::from_bytes_until_nul(&pci).ok()?)
+}
 
 /// The constant properties of a device.
 #[derive(Debug)]

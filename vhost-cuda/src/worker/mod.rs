@@ -5,14 +5,12 @@ mod copy;
 mod courier;
 mod devices;
 mod ending;
-mod family;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod gpu;
 mod handlers;
 mod home;
 mod memory;
-pub(crate) mod nvml;
 mod objects;
 mod profile;
 mod recipe;
@@ -33,15 +31,14 @@ use std::sync::Arc;
 use log::{debug, error};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use crate::args::WorkerArgs;
-use crate::sessions::link::{
+use ending::{end_process, end_process_of_guest};
+use memory::pages::{GuestFile, GuestPages};
+use vhost_cuda_common::args::WorkerArgs;
+use vhost_cuda_common::link::{
     self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_MEMORY, TO_POOL, TO_PROFILE, TO_RECIPE,
     TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
-use ending::{end_process, end_process_of_guest};
-use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` refers to these modules.
-pub use memory::mapper::can_be_guarded as mappings_can_be_guarded;
 use memory::{
     allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
 };

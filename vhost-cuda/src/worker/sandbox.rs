@@ -10,12 +10,9 @@ mod rules;
 use std::io;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
-
-use crate::args::Sandbox;
-use crate::confine::Folders;
-
-pub use files::is_supported as files_can_be_bounded;
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::confine::Folders;
+use vhost_cuda_common::confine::rights;
 
 /// The restrictions of the worker besides the system call filter.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +47,7 @@ impl Bounds {
 ///
 /// `own_root` is true if the process has the namespaces of the daemon's workers.
 pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<Bounds> {
-    drop_privileges()?;
+    rights::drop_privileges()?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     if sandbox != Sandbox::Off {
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -60,21 +57,6 @@ pub fn enter(sandbox: Sandbox, folders: &Folders, own_root: bool) -> io::Result<
     }
     let bounded = files::bound(folders, own_root).map_err(io::Error::other)?;
     Ok(Bounds { files: bounded || own_root, root: own_root, ..Bounds::default() })
-}
-
-/// Drops all capabilities permanently, so that exec does not restore any.
-pub fn drop_privileges() -> io::Result<()> {
-    set_no_new_privs(true)?;
-    // The kernel knows fewer capabilities. The first unknown number ends the list.
-    for capability in 0..64 {
-        // SAFETY: plain system call. It fails without CAP_SETPCAP, and then there is nothing to lose: exec gives
-        // nothing to a process without new privileges but what is in the sets that are emptied below.
-        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
-            break;
-        }
-    }
-    let none = CapabilitySet::empty();
-    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
 /// Returns the filter that `auto` selects.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use log::debug;
 use parking_lot::Mutex;
+use vhost_cuda_common::exchange::{self, Offer, Shortage, TOKEN_BYTES};
 
 use super::gpu::{CuResult, CudaError};
-use crate::exchange::{self, Offer, Shortage, TOKEN_BYTES};
 
 /// The time limit for the daemon's answer, because a call of the guest waits meanwhile. A daemon that ends closes the
 /// socket. A daemon that is only late, on a busy machine, must not disable the session's sharing.

@@ -10,13 +10,20 @@ use std::time::Duration;
 
 use anyhow::Context;
 use log::{error, info};
+use vhost_cuda_common::args::WorkerArgs;
+use vhost_cuda_common::confine::Folders;
+use vhost_cuda_common::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
+use vhost_cuda_common::messages::letter;
+use vhost_cuda_common::nvml::Nvml;
+use vhost_cuda_common::statistics;
+use vhost_cuda_common::timers::late_in_threads_of;
 use zerocopy::IntoBytes;
 
+use super::devices;
 use super::gpu::Driver;
 use super::memory::mapper::Mapper;
 use super::memory::pageable;
 use super::memory::window::Window;
-use super::nvml::Nvml;
 use super::objects::images::Images;
 use super::run::output::Output;
 use super::run::time_limit::TimeLimit;
@@ -24,12 +31,6 @@ use super::run::turns::Turns;
 use super::sandbox;
 use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};
-use crate::args::WorkerArgs;
-use crate::confine::Folders;
-use crate::metrics::statistics;
-use crate::sessions::link::{self, FROM_FAILED, FROM_READY, FromWorker, NAME_BYTES, Ready};
-use crate::sessions::messages::letter;
-use crate::timers::late_in_threads_of;
 
 /// The maximum length of a message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -139,7 +140,7 @@ fn open_nvml(session: &SessionState, nccl: bool) -> anyhow::Result<()> {
         drop(Nvml::all());
     }
     for number in 0..session.devices.len() as u32 {
-        let _ = Nvml::of(&session.gpu, session.device(number)?);
+        let _ = devices::nvml_of(&session.gpu, session.device(number)?);
     }
     Ok(())
 }
@@ -156,7 +157,7 @@ fn name_of_device_0(session: &SessionState) -> anyhow::Result<[u8; NAME_BYTES]> 
 /// Creates the primary context of device 0, which takes a third of a second, before a session waits for it.
 fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> {
     let device = session.device(0)?;
-    let meter = announce.and_then(|count| Some((count, Nvml::of(&session.gpu, device)?)));
+    let meter = announce.and_then(|count| Some((count, devices::nvml_of(&session.gpu, device)?)));
     let before = meter.as_ref().and_then(|(_, nvml)| nvml.memory());
     let (raw,) = late_in_threads_of(session.emulated, || session.gpu.cuDevicePrimaryCtxRetain(device))?;
     session.contexts.lock().primary(device).warm_up(raw);
@@ -178,7 +179,7 @@ fn warm_up(session: &SessionState, announce: Option<u32>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Sends messages to the daemon ([`crate::sessions::messages`]) by the pipe that is this process's stderr until the
+/// Sends messages to the daemon (`sessions::messages`) by the pipe that is this process's stderr until the
 /// output is captured.
 fn start_log(args: &WorkerArgs) -> anyhow::Result<()> {
     let stderr = std::io::stderr().as_fd().try_clone_to_owned().context("Cannot keep stderr")?;

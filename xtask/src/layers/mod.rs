@@ -35,7 +35,7 @@ const LIMITS: [(&str, usize, usize); 10] = [
     ("guest-lib/cupti", 4, 4),
     ("guest-lib/libcuda", 5, 3),
     ("guest-lib/libcudart", 5, 4),
-    ("vhost-cuda", 8, 14),
+    ("vhost-cuda", 8, 13),
     ("xtask", 7, 3),
 ];
 

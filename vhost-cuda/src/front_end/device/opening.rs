@@ -9,6 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, debug, log, warn};
+use vhost_cuda_common::budget::{Budget, Charge};
+use vhost_cuda_common::exchange::{Offer, Token};
+use vhost_cuda_common::link;
 use virtio_cuda_protocol::transport::{
     Open, Opened, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST,
 };
@@ -17,17 +20,15 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::{FileBudgets, Offer, Token};
+use crate::exchange::FileBudgets;
 use crate::front_end::request::Request;
 use crate::front_end::ring::Chain;
 use crate::limits::account::{Account, Slot};
-use crate::limits::budget::{Budget, Charge};
 use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
 use crate::metrics::report::Refusal;
 use crate::owner::{Machine, Owner, user_of};
 use crate::sessions::endings::PATIENCE;
-use crate::sessions::link;
 use crate::sessions::process::Process;
 use crate::sessions::session::{End, Place, Session, Tables};
 use crate::suspend::suspender::{Ages, FIRST_DEVICE};
@@ -220,8 +221,8 @@ impl Device {
         }
         // From here on the worker belongs to this machine, and serves no other session.
         let membership = self.join_group(open.charged_uid, &worker.process);
-        if let Some(slot) = &slot
-            && let Err(error) = link::send_account(&worker.sockets.link, slot)
+        if let Some((terms, file)) = slot.as_ref().map(Slot::terms)
+            && let Err(error) = link::send_account(&worker.sockets.link, &terms, file)
         {
             debug!("connection {}: a worker does not take its account: {error}", self.connection);
             return chain.complete(REPLY_NO_RESOURCES, &[]);

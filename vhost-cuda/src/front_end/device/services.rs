@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use log::debug;
+use vhost_cuda_common::budget::{Budget, Charge};
+use vhost_cuda_common::exchange::Shortage;
 
 use crate::confine::threads;
-use crate::exchange::{Services, Shortage};
-use crate::limits::budget::{Budget, Charge};
+use crate::exchange::Services;
 use crate::owner::{Machine, Owner};
 use crate::sessions::endings::{Endings, PATIENCE, SHORT_PATIENCE};
 use crate::suspend::suspender::{Selection, Suspender};

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::link;
+use vhost_cuda_common::statistics::Statistics;
 
 use super::{Process, Sockets, Worker, WorkerSpec};
 use crate::hand_over::files::{Inherited, Leaving, Number};
-use crate::metrics::statistics::Statistics;
-use crate::sessions::link;
 use crate::shares::client::{Client, SavedEnrolment};
 
 /// A worker with a session.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
+use vhost_cuda_common::link::{self, FromWorker, ToWorker};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::{Outgoing, Phase, Session};
 use crate::hand_over::freeze;
-use crate::sessions::link::{self, FromWorker, ToWorker};
 
 /// The time for a worker to answer. Its thread for it does nothing else, but the host's CUPTI may be slow to start.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -131,8 +131,9 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::link::FROM_REPLY;
+
     use super::*;
-    use crate::sessions::link::FROM_REPLY;
 
     #[test]
     fn a_late_answer_is_dropped_by_the_next_program() {

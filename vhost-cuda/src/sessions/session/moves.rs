@@ -4,16 +4,16 @@
 use std::time::{Duration, Instant};
 
 use log::{debug, error};
+use vhost_cuda_common::budget::Charge;
+use vhost_cuda_common::link::{
+    self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_POOL, TO_RESUME,
+    TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, moved_of,
+};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
 use super::{Outgoing, Phase, Session};
 use crate::hand_over::freeze;
-use crate::limits::budget::Charge;
-use crate::sessions::link::{
-    self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_POOL, TO_RESUME,
-    TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, moved_of,
-};
 use crate::sessions::residence::{Begun, Extent, Move, MoveError};
 
 /// The time for a move beside the work that is waited for and the copies. A worker that needs longer is ended.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thiserror::Error;
+use vhost_cuda_common::link::TO_PROFILE;
+use vhost_cuda_common::recording::{READ, Recording, START, STOP};
 use vhost_cuda_profile::event::{Batch, Event};
 use zerocopy::IntoBytes;
 
 use super::Session;
 use super::asked::{AskError, Asked};
-use crate::sessions::link::TO_PROFILE;
-use crate::sessions::recording::{READ, Recording, START, STOP};
 
 /// The maximum number of profiles of a session at a time. Limits the daemon's memory for events that one of them has not read.
 const MAX_PROFILES: usize = 4;
@@ -185,12 +185,12 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
+    use vhost_cuda_common::link::{FROM_REPLY, FromWorker, profile_request, receive_frame, send_reply};
+    use vhost_cuda_common::recording::{Answer, CALL, Record};
     use virtio_cuda_protocol::transport::{Open, REPLY_INVALID};
 
     use super::*;
     use crate::fixture::sleeping_worker;
-    use crate::sessions::link::{FROM_REPLY, FromWorker, profile_request, receive_frame, send_reply};
-    use crate::sessions::recording::{Answer, CALL, Record};
     use crate::sessions::session::asked::PATIENCE;
     use crate::sessions::session::{End, Place};
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The recipe of a session, as its worker describes it.
 
+use vhost_cuda_common::link::{TO_DEEPEN, TO_RECIPE};
+use vhost_cuda_common::recipes::Description;
+
 use super::Session;
 use super::asked::AskError;
-use crate::sessions::link::{TO_DEEPEN, TO_RECIPE};
-use crate::sessions::recipes::Description;
 
 impl Session {
     /// Returns the length of the session's recipe, and whether it is complete.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
+use vhost_cuda_common::budget::Charge;
 
 use super::asked::Asked;
 use super::profile::Profiled;
 use super::{Outbox, Phase, Place, Session, State, Tables, printable};
 use crate::hand_over::files::{Inherited, Leaving};
-use crate::limits::budget::Charge;
 use crate::sessions::endings::Endings;
 use crate::sessions::named_pages::SavedPages;
 use crate::sessions::process::{SavedWorker, Worker, WorkerSpec};

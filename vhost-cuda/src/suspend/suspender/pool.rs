@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vhost_cuda_common::link::POOL_BLOCK_BYTES as BLOCK;
+
 use super::Suspender;
-use crate::sessions::link::POOL_BLOCK_BYTES as BLOCK;
 use crate::sessions::session::Session;
 
 /// The minimum time between two times that shares shrink. A session that allocates and frees in turn cannot keep the workers of

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, error, log};
+use vhost_cuda_common::link::{MOVED, Moved, NO_DEVICE_MEMORY};
 
 use super::Suspender;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::PATIENCE;
-use crate::sessions::link::{MOVED, Moved, NO_DEVICE_MEMORY};
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
 use crate::shares::room::Room;

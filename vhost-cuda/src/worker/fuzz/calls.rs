@@ -6,6 +6,7 @@
 
 use std::os::unix::fs::FileExt;
 
+use vhost_cuda_common::link::{Frame, TO_CALL, TO_SHARE, TO_UNPIN, ToWorker};
 use virtio_cuda_protocol::cuda::table::ROWS;
 use virtio_cuda_protocol::cuda::*;
 use virtio_cuda_protocol::transport::{FLAG_KEEP, MemEntry, REPLY_INVALID, REPLY_OK};
@@ -18,7 +19,6 @@ use super::super::run::control;
 use super::super::run::execute::{execute, execute_posted};
 use super::session::{FuzzSession, MEMORY_BASE, MEMORY_BYTES, memory};
 use crate::fuzz::choices::Choices;
-use crate::sessions::link::{Frame, TO_CALL, TO_SHARE, TO_UNPIN, ToWorker};
 
 /// The maximum number of calls of an input.
 const MAX_CALLS: usize = 48;

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::{Mutex, MutexGuard};
+use vhost_cuda_common::link::Region;
 use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
 use super::super::gpu::{Driver, null};
@@ -16,7 +17,6 @@ use super::super::run::output::Output;
 use super::super::sharing::Sharing;
 use super::super::state::{SessionLimits, SessionState};
 use super::super::vendor::Vendor;
-use crate::sessions::link::Region;
 
 /// Guest-physical address and bytes of the guest's memory. A part of it is mapped a second time.
 pub const MEMORY_BASE: u64 = 0x1_0000;

@@ -11,6 +11,7 @@ use cuda_library_rows::block::{PRESENT, SLOT, described, padded};
 use cuda_library_rows::{
     Answer, Asked, Body, COUNT, Call, Direction, Kind, Library, Measure, Scratch, ScratchBytes, library_of,
 };
+use vhost_cuda_common::link::{Frame, ToWorker};
 use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
@@ -20,7 +21,6 @@ use super::super::run::call::ThreadState;
 use super::super::run::execute::execute;
 use super::session::FuzzSession;
 use crate::fuzz::choices::Choices;
-use crate::sessions::link::{Frame, ToWorker};
 
 const MAX_CALLS: usize = 32;
 /// The maximum length of a generated array, in bytes.

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use vhost_cuda_common::timers::late_in_threads_of;
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
-use crate::timers::late_in_threads_of;
 use crate::worker::call::CallContext;
 use crate::worker::contexts::{Context, ContextState, Primary};
 use crate::worker::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING, with_capture_relaxed};

@@ -4,11 +4,11 @@
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
+use vhost_cuda_common::exchange::{ALLOCATION, POOL, TOKEN_BYTES};
 use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, ContextId, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
 };
 
-use crate::exchange::{ALLOCATION, POOL, TOKEN_BYTES};
 use crate::worker::allocations::{Origin, Range};
 use crate::worker::call::CallContext;
 use crate::worker::formats::Shape;

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 
+use vhost_cuda_common::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 
-use crate::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{

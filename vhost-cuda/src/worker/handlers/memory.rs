@@ -3,10 +3,10 @@
 
 use std::sync::atomic::Ordering;
 
+use vhost_cuda_common::exchange::{MEMORY, POINTER, Shortage};
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use crate::exchange::{MEMORY, POINTER, Shortage};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::copy;

@@ -4,15 +4,16 @@
 
 use std::sync::OnceLock;
 
+use vhost_cuda_common::exchange::Shortage;
+use vhost_cuda_common::family;
+use vhost_cuda_common::nvml::Nvml;
 use virtio_cuda_protocol::cuda::getter::MAX_INPUTS;
 use virtio_cuda_protocol::cuda::{DeviceOrdinal, Getter};
 
-use crate::exchange::Shortage;
 use crate::worker::call::CallContext;
-use crate::worker::family;
+use crate::worker::devices;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::handlers::device::total_bytes;
-use crate::worker::nvml::Nvml;
 
 /// Returns the host's library for `device`, opened once per process, or `None` if there is no library, as with the
 /// emulator.
@@ -21,7 +22,7 @@ pub fn nvml_of(cx: &CallContext<'_>, device: DeviceOrdinal) -> CuResult<Option<&
     let number = cx.resolve(device)?;
     let devices = DEVICES.get_or_init(|| cx.session.devices.iter().map(|_| OnceLock::new()).collect());
     let slot = devices.get(device.0 as usize).ok_or(CudaError::INVALID_DEVICE)?;
-    Ok(slot.get_or_init(|| Nvml::of(cx.gpu(), number)).as_ref())
+    Ok(slot.get_or_init(|| devices::nvml_of(cx.gpu(), number)).as_ref())
 }
 
 /// Returns memory: the quota of a session, and the memory that the machine's sessions hold.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Measurements for profilers, which [`crate::worker::trace`] implements, and recordings ([`crate::worker::profile`]).
 
+use vhost_cuda_common::gates::now;
 use zerocopy::IntoBytes;
 
-use crate::shares::page::now;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::CuResult;
 use crate::worker::trace::WORK_BYTES;

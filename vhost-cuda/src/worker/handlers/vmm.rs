@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Virtual memory management. Allocations and addresses belong to no context here.
 
+use vhost_cuda_common::statistics;
 use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
 
-use crate::metrics::statistics;
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, RawAccess, RawLocation, Ref};

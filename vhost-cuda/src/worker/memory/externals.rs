@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 
+use vhost_cuda_common::exchange::Token;
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
-use crate::exchange::Token;
 use crate::worker::gpu::{CUexternalMemory, CuResult, CudaError};
 use crate::worker::home::Home;
 
@@ -174,8 +174,9 @@ impl Externals {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::exchange::TOKEN_BYTES;
+
     use super::*;
-    use crate::exchange::TOKEN_BYTES;
 
     const NAME: u64 = FIRST_HANDLE;
     const TOKEN: Token = [7; TOKEN_BYTES];

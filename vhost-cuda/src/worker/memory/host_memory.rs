@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use vhost_cuda_common::budget::{Budget, Charge};
 
 use super::quota::Holder;
-use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// Inputs and results of all links.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The process that maps guest memory with `--guest-pages named`. It shares this worker's memory and nothing else: the
 //! descriptors of guest memory are in its table alone, where the daemon installs them
-//! ([`crate::sessions::named_pages`]), and `/proc` shows the table to nobody, because this memory is not dumpable. The
+//! (`sessions::named_pages`), and `/proc` shows the table to nobody, because this memory is not dumpable. The
 //! process can map files and wait for orders. The daemon decides over each of its `mmap` calls.
 
-mod filter;
 mod process;
 
 use std::ffi::c_void;
@@ -14,12 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
 
 use parking_lot::Mutex;
-use rustix::thread::{futex, set_no_new_privs};
+use rustix::thread::futex;
+use vhost_cuda_common::mapping;
 
-use crate::sessions::named_pages;
 use crate::worker::ending::end_process;
 pub use process::MAX_PIECES;
 use process::{Desk, ENDED, IDLE, ORDERED, STARTING, Slot, Start};
@@ -92,7 +90,7 @@ impl Mapper {
     pub fn refresh(&self) {
         // A question that is always refused.
         let nothing = Mapping { at: None, bytes: 1, offset: 0, writable: false };
-        let _ = self.map(named_pages::REFRESH, &[nothing], |_| {});
+        let _ = self.map(mapping::REFRESH, &[nothing], |_| {});
     }
 
     /// Maps pieces, and hands their addresses to `mapped` until one fails. Returns the error of that one.
@@ -128,7 +126,7 @@ impl Desk {
 impl Slot {
     fn order(&self, number: u32, piece: &Mapping) {
         let (file, protection) = match piece.writable {
-            true => (named_pages::to_write(number), libc::PROT_READ | libc::PROT_WRITE),
+            true => (mapping::to_write(number), libc::PROT_READ | libc::PROT_WRITE),
             false => (number, libc::PROT_READ),
         };
         let fixed = if piece.at.is_some() { libc::MAP_FIXED } else { 0 };
@@ -153,19 +151,6 @@ impl Slot {
             _ => Ok(result as usize),
         }
     }
-}
-
-/// Tests whether this host lets another process decide over mappings, and give it files.
-///
-/// Errors: the kernel has no such filters (before Linux 5.9), or the process that started this one, such as a container's
-/// runtime, has installed one: there can be one only.
-pub fn can_be_guarded() -> io::Result<()> {
-    let attempt = thread::Builder::new().name("guard-attempt".into()).spawn(|| {
-        set_no_new_privs(true)?;
-        filter::trial()
-    })?;
-    let listener = attempt.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))?;
-    named_pages::can_install(&listener)
 }
 
 impl NamedFile {

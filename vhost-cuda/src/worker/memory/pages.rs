@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use log::debug;
+use vhost_cuda_common::link::Region;
 use virtio_cuda_protocol::transport::{MemEntry, PAGE_BYTES};
 use vm_memory::{FileOffset, MmapRegion};
 
-use crate::sessions::link::Region;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::mapper::{Mapping, NamedFile, map_shared};
 use virtio_cuda_ring::streaming;
@@ -493,7 +493,7 @@ pub mod fixture {
 
     /// A file in memory for a guest's memory.
     pub fn memory_file(bytes: u64) -> File {
-        let file = crate::cache::memory_file(c"guest").expect("a file in memory");
+        let file = vhost_cuda_common::files::memory_file(c"guest").expect("a file in memory");
         file.set_len(bytes).expect("room");
         file
     }

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::limits::account::{CONTEXT_BYTES, Share};
-use crate::metrics::statistics;
+use vhost_cuda_common::account::{CONTEXT_BYTES, Share};
+use vhost_cuda_common::statistics;
+
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// The driver's unit of device memory.
@@ -277,7 +278,7 @@ fn blocks(base: u64, bytes: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::account::{Account, Share};
+    use crate::limits::account::Account;
 
     #[test]
     fn sizes_are_the_drivers() {

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use vhost_cuda_common::exchange::Token;
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
 use super::array_maps::{ArrayMaps, ArrayName, Changes, Part};
 use super::externals::{Externals, Unused};
-use crate::exchange::Token;
 use crate::worker::gpu::{
     ACCESS_READ_WRITE, CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, LOCATION_DEVICE,
     RawAccess, RawAllocation,
@@ -412,8 +412,9 @@ impl Reservations {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::exchange::TOKEN_BYTES;
+
     use super::*;
-    use crate::exchange::TOKEN_BYTES;
 
     const NAME: u64 = FIRST_HANDLE;
     const BASE: u64 = 0x7000_0000;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use log::debug;
 use parking_lot::Mutex;
+use vhost_cuda_common::images::{self, ASK, DIGEST_BYTES, KEEP, Question};
 
-use crate::cache::{self, ASK, DIGEST_BYTES, KEEP, Question};
 use crate::worker::memory::host_memory::CopyCharge;
 
 /// The time limit for the daemon's answer, because a call of the guest waits meanwhile.
@@ -62,8 +62,8 @@ impl Images {
     fn ask(&self, digest: Digest, bytes: u64) -> Option<File> {
         let question = Question { kind: ASK, bytes, digest, ..Question::default() };
         self.with(|socket| {
-            cache::send(socket, &question, None)?;
-            cache::receive_answer(socket)
+            images::send(socket, &question, None)?;
+            images::receive_answer(socket)
         })?
     }
 
@@ -87,12 +87,12 @@ impl Images {
     ) {
         let this = self.clone();
         let keep = move || {
-            match cache::seal(&image) {
+            match images::seal(&image) {
                 Ok(file) => {
                     let digest = *known_as.get_or_init(|| *blake3::hash(&image).as_bytes());
                     let bytes = image.len() as u64;
                     let question = Question { kind: KEEP, bytes, digest, ..Question::default() };
-                    this.with(|socket| cache::send(socket, &question, Some(&file)));
+                    this.with(|socket| images::send(socket, &question, Some(&file)));
                 }
                 Err(error) => debug!("Cannot keep an image: {error}"),
             }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use vhost_cuda_common::exchange::{EVENT, POOL};
 use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, ArrayId, DeviceOrdinal, EventId, FunctionId, GraphId, LibraryId, MemoryPoolId,
     MipmappedArrayId, ModuleId, ResourceDescId, StreamId, SurfRefId, TexRefId,
@@ -10,7 +11,6 @@ use virtio_cuda_protocol::cuda::{
 
 use super::graphs::{Capturing, Taken};
 use super::{Kind, Object, Reserved};
-use crate::exchange::{EVENT, POOL};
 use crate::worker::gpu::{
     CUarray, CUevent, CUgraph, CUmemoryPool, CUstream, CUtexref, CuResult, CudaError, Driver,
 };

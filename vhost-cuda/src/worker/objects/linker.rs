@@ -6,11 +6,11 @@ use std::ffi::CString;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vhost_cuda_common::budget::Charge;
 use virtio_cuda_protocol::cuda::FIRST_HANDLE;
 
 use super::jit::JitArguments;
 use super::link_thread::{Input, LinkThread};
-use crate::limits::budget::Charge;
 use crate::worker::gpu::{CuResult, CudaError, Driver};
 
 /// The maximum number of links of a session at once. Each may hold megabytes.

@@ -12,11 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cuda_abi::TraceWork;
 use parking_lot::Mutex;
+use vhost_cuda_common::gates::now;
+use vhost_cuda_common::recording::{GATE, MOVE, Record};
 
 pub use relay::Relay;
-
-use crate::sessions::recording::{GATE, MOVE, Record};
-use crate::shares::page::now;
 
 /// The maximum number of waiting records (7 MiB): the daemon may stop fetching them.
 const MAX_RECORDS: usize = 1 << 17;
@@ -98,8 +97,9 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
+    use vhost_cuda_common::recording::CALL;
+
     use super::*;
-    use crate::sessions::recording::CALL;
 
     fn call(row: u32) -> Record {
         Record { kind: CALL, row, ..Record::default() }

@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering;
 
 use cuda_abi::{ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, TraceWork};
+use vhost_cuda_common::gates::now;
+use vhost_cuda_common::link::{Frame, MAX_PAYLOAD_BYTES, profile_request};
+use vhost_cuda_common::recording::{Answer, COPY, FILL, KERNEL, LIBRARY_CALL, READ, Record, START, STOP};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
-use crate::sessions::link::{Frame, MAX_PAYLOAD_BYTES, profile_request};
-use crate::sessions::recording::{Answer, COPY, FILL, KERNEL, LIBRARY_CALL, READ, Record, START, STOP};
-use crate::shares::page::now;
 use crate::worker::gpu::CuResult;
 use crate::worker::run::call::{Reply, ThreadState};
 use crate::worker::state::SessionState;

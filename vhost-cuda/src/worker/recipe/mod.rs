@@ -16,13 +16,13 @@ mod rule;
 pub mod steps;
 
 use cuda_library_rows::library_of;
+use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphExecId, GraphId, Opcode};
 
 use self::class::{Class, Identity};
 use self::kept::{Bulk, Call, Kept, Key, Recipe, State};
 pub use self::rule::rule;
 use self::rule::{Place, Rule, Subject};
-use crate::sessions::recipes::Description;
 use crate::worker::memory::bulk::BulkIn;
 use crate::worker::objects::Table;
 use crate::worker::objects::images::KnownImage;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's requests that concern the recipe.
 
+use vhost_cuda_common::link::{Frame, TO_DEEPEN};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::describe;
-use crate::sessions::link::{Frame, TO_DEEPEN};
 use crate::worker::run::call::{Reply, ThreadState};
 use crate::worker::state::SessionState;
 use crate::worker::suspend::deep::deepen;

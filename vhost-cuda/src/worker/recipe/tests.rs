@@ -5,6 +5,7 @@ mod again;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vhost_cuda_common::link::{Frame, ToWorker};
 use virtio_cuda_protocol::cuda::table::{Field, ROWS, Row};
 use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, CALL_IN_INLINE, CallHeader, FIRST_HANDLE, Location, PoolProperties, ResourceDescriptor,
@@ -15,7 +16,6 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::kept::{CALL_BYTES, FIRST_LOOK, MAX_BYTES};
 use super::*;
-use crate::sessions::link::{Frame, ToWorker};
 use crate::worker::fuzz::session::FuzzSession;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::run::call::ThreadState;

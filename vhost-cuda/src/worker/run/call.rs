@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use vhost_cuda_common::statistics::Counter;
 use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId, LaunchShape};
 
 use super::cores;
@@ -14,7 +15,6 @@ use super::new_lane::NewLane;
 use super::prepared::{self, Prepared};
 use super::resolve::Resolve;
 use super::signal::{self, Signal};
-use crate::metrics::statistics::Counter;
 use crate::worker::gpu::{
     CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current,
 };
@@ -64,7 +64,7 @@ pub struct ThreadState {
     pub counter: Counter,
     /// The number of the guest thread.
     pub number: u32,
-    /// [`crate::sessions::recording::LANE`] if the call came through a lane, or 0.
+    /// [`vhost_cuda_common::recording::LANE`] if the call came through a lane, or 0.
     pub path: u32,
     /// The time that the call is known to have waited before it began, in nanoseconds, while calls are recorded.
     pub waited: u64,

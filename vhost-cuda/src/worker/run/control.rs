@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use vhost_cuda_common::link::{Frame, TO_SHARE, TO_UNPIN};
 use virtio_cuda_protocol::cuda::ContextId;
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 
 use super::call::Reply;
-use crate::sessions::link::{Frame, TO_SHARE, TO_UNPIN};
 use crate::worker::gpu::{CuResult, CudaError, with_capture_relaxed};
 use crate::worker::memory::pages::PageList;
 use crate::worker::memory::window::{Area, Registration, Window};

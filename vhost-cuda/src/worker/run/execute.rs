@@ -5,6 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use log::trace;
+use vhost_cuda_common::exchange::{ANY_DEVICE, Shortage};
+use vhost_cuda_common::gates::now;
+use vhost_cuda_common::link::Frame;
+use vhost_cuda_common::recording::{CALL, LIBRARY_CALL, PAGES, POSTED, Record, SUSPENDED};
+use vhost_cuda_common::statistics::{Gate, count_gate};
 use virtio_cuda_protocol::cuda::table::{Facts, MAX_RESULTS};
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader,
@@ -18,11 +23,6 @@ use super::dispatch::dispatch;
 use super::gate;
 use super::outstanding::Runs;
 use super::signal;
-use crate::exchange::{ANY_DEVICE, Shortage};
-use crate::metrics::statistics::{Gate, count_gate};
-use crate::sessions::link::Frame;
-use crate::sessions::recording::{CALL, LIBRARY_CALL, PAGES, POSTED, Record, SUSPENDED};
-use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::memory::bulk::{BulkIn, BulkOut};
 use crate::worker::memory::pages::PageList;

@@ -10,6 +10,11 @@ use std::time::Instant;
 
 use log::debug;
 use parking_lot::Mutex;
+use vhost_cuda_common::link::{
+    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_PROFILE, TO_RECIPE, TO_UNPIN,
+};
+use vhost_cuda_common::recording::STOP;
+use vhost_cuda_common::timers;
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
@@ -19,11 +24,6 @@ use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
-use crate::sessions::link::{
-    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_PROFILE, TO_RECIPE, TO_UNPIN,
-};
-use crate::sessions::recording::STOP;
-use crate::timers;
 use crate::worker::profile::requests as profile;
 use crate::worker::recipe::requests as recipe;
 use crate::worker::state::SessionState;

@@ -17,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use vhost_cuda_common::gates::now;
 
-use crate::shares::page::now;
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// The time between two looks at the slots by the thread that closes the gate.

@@ -7,6 +7,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use vhost_cuda_common::gates::now;
+use vhost_cuda_common::link::{Frame, ToWorker};
+use vhost_cuda_common::recording::LANE;
 use virtio_cuda_protocol::cuda::{CALL_INTERNAL, CallHeader, RESULT_EARLIER, ResultHeader, breaks_context};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
@@ -19,9 +22,6 @@ use super::executor::{Channels, Message, Replies};
 use super::new_lane::NewLane;
 use super::order::Place;
 use super::sampler::Sampler;
-use crate::sessions::link::{Frame, ToWorker};
-use crate::sessions::recording::LANE;
-use crate::shares::page::now;
 use crate::worker::gpu::CudaError;
 use crate::worker::state::SessionState;
 

@@ -26,7 +26,7 @@ pub(super) mod turns;
 pub(super) mod work;
 
 /// The maximum number of guest threads that use CUDA. Each has a thread of the worker, and all workers of a virtual machine
-/// together have [`crate::limits::cgroup`]'s number of them.
+/// together have `limits::cgroup`'s number of them.
 pub const MAX_THREADS: usize = 4096;
 /// The maximum number of lanes. The guest library uses fewer; its other threads send requests.
 pub const MAX_LANES: usize = 1024;

@@ -90,7 +90,7 @@ impl Output {
     /// Returns streams to which nothing is printed.
     pub fn fixture() -> Self {
         let captured = || {
-            let file = crate::cache::memory_file(c"device-output").expect("a file in memory");
+            let file = vhost_cuda_common::files::memory_file(c"device-output").expect("a file in memory");
             Captured { file, fetched: Mutex::new(0) }
         };
         Self { streams: [captured(), captured()], causes: OutstandingCalls::default() }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Measures how long records wait in a lane, for metrics: of a few records, so that the clock is read rarely.
 
-use crate::shares::page::now;
+use vhost_cuda_common::gates::now;
 
 /// The bytes of records between two samples: about 100 launches.
 const PAUSE: u64 = 16 << 10;

@@ -9,17 +9,10 @@ use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
-
-use crate::confine::{Folders, paths};
+use vhost_cuda_common::confine::{Folders, paths};
 
 /// The rights that are restricted. Those that the kernel does not know are left out.
 const KNOWN: ABI = ABI::V6;
-
-/// Returns whether this kernel has Landlock.
-pub fn is_supported() -> bool {
-    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    rules.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
-}
 
 /// Restricts the calling thread and those that it will start. Returns false if this kernel has no Landlock.
 ///
@@ -61,7 +54,7 @@ pub fn bound(folders: &Folders, own_root: bool) -> Result<bool, RulesetError> {
 }
 
 /// Returns the folders of `/proc` of which a worker reads processes: its own, and outside of a namespace the daemon's
-/// threads, which list its workers ([`crate::worker::family`]).
+/// threads, which list its workers ([`vhost_cuda_common::family`]).
 fn of_workers() -> impl Iterator<Item = PathBuf> {
     let parent = Some(parent_id()).filter(|&parent| parent != 0);
     let threads = parent.map(|parent| Path::new(paths::PROC).join(parent.to_string()).join("task"));

@@ -10,10 +10,10 @@ use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
 };
+use vhost_cuda_common::args::Sandbox;
+use vhost_cuda_common::confine::calls;
 
 use super::{Bounds, ioctls, rules};
-use crate::args::Sandbox;
-use crate::confine::calls;
 
 /// `prctl` operations for the timers of threads that NVIDIA's library starts.
 const TIMERS: [u64; 2] = [libc::PR_SET_TIMERSLACK as u64, libc::PR_GET_TIMERSLACK as u64];

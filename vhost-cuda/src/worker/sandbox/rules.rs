@@ -3,7 +3,7 @@
 
 use libc::c_long;
 
-/// Calls of the emulator and of the worker itself besides [`crate::confine::calls::COMMON`], with any arguments. `filter` adds calls for which only some
+/// Calls of the emulator and of the worker itself besides [`vhost_cuda_common::confine::calls::COMMON`], with any arguments. `filter` adds calls for which only some
 /// arguments are allowed.
 pub const WORKER: &[c_long] = &[
     // Memory, including executable memory, because the emulator may translate kernels.

@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::thread;
 
+use vhost_cuda_common::confine::rights::files_can_be_bounded;
+
 use super::*;
 
 /// Runs `work` in a forked child with the sandbox closed. Returns its exit status and its log.

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
+use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::ContextId;
 
 use super::steps::Unmoved;
 use super::suspended::{Deep, Suspended};
-use crate::sessions::recipes::Description;
 use crate::worker::gpu::{CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY};
 use crate::worker::memory::allocations::Origin;
 use crate::worker::memory::footprint::Target;

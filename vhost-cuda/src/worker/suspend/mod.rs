@@ -30,6 +30,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
+use vhost_cuda_common::link::{
+    CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
+    NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
+    pool_of,
+};
+use vhost_cuda_common::recording::{BACK, OUT};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 use zerocopy::IntoBytes;
 
@@ -45,12 +51,6 @@ use super::objects::contexts::Context;
 use super::run::executor::Replies;
 use super::run::marks::may_look_while_others_capture;
 use super::state::SessionState;
-use crate::sessions::link::{
-    CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
-    NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
-    pool_of,
-};
-use crate::sessions::recording::{BACK, OUT};
 
 /// The time for which the gate is closed at first while the session has work, and for which it is open then.
 const FIRST_PATIENCE: Duration = Duration::from_millis(20);

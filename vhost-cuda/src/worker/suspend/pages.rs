@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use log::debug;
 use parking_lot::{Condvar, Mutex};
+use vhost_cuda_common::statistics;
 
 use super::room::{Area, BLOCK, CHUNK, CHUNK_BYTES, ROOMS, Room, empty, fill};
-use crate::metrics::statistics;
 
 /// The maximum number of blocks that are mapped ahead of need at a time.
 const AHEAD: usize = 128;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-pub use crate::sessions::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
+pub use vhost_cuda_common::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
 
 /// The sizes of a room and of a block of them in bytes. A room is as large as the kernel's huge pages.
 pub const CHUNK: usize = CHUNK_BYTES as usize;

@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock, Weak};
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use vhost_cuda_common::budget::{Budget, Charge};
 
 use super::objects::{Block, Objects};
-use crate::limits::budget::{Budget, Charge};
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::objects::{Object, Table};
 

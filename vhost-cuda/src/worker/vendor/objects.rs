@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 
 use cuda_library_rows::attributes::{Descriptor, FIRST_ARGUMENT, SPARSITY};
+use vhost_cuda_common::budget::Charge;
 
 use super::handles::charge;
 use super::invoke::call_with_integers;
 use super::load::Loaded;
 use super::refusal::Refusal;
-use crate::limits::budget::Charge;
 use crate::worker::gpu::{CuResult, CudaError};
 
 /// The maximum number of objects per handle. A network uses one plan per layer. A plan with the objects that it was

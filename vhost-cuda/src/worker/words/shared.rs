@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+use vhost_cuda_common::exchange::{EVENT, HANDLE_BYTES, POOL, TOKEN_BYTES};
 use virtio_cuda_protocol::cuda::CallbackId;
 
-use crate::exchange::{EVENT, HANDLE_BYTES, POOL, TOKEN_BYTES};
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::run_stream_callback;
 use crate::worker::gpu::{CuResult, CudaError, RawIpcHandle, SharedEvent, StreamCallback};

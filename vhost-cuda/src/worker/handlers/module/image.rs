@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use cuda_fatbin::{CONTAINER_MAGIC, WRAPPER_MAGIC};
 use log::{Level, debug, log_enabled};
+use vhost_cuda_common::images::DIGEST_BYTES;
 use virtio_cuda_protocol::cuda::{LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId};
 
-use crate::cache::DIGEST_BYTES;
 use crate::worker::call::CallContext;
 use crate::worker::footprint::{self, Target};
 use crate::worker::gpu::{CUlibrary, CUmodule, CuResult, CudaError};

@@ -6,9 +6,9 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::os::fd::FromRawFd;
 
+use vhost_cuda_common::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, Token};
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
-use crate::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, Token};
 use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};

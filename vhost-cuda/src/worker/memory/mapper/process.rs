@@ -13,8 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 
 use libc::{c_long, sock_filter, sock_fprog};
-
-use super::filter;
+use vhost_cuda_common::mapping;
 
 /// The process's name (`ps -o comm`).
 const NAME: &std::ffi::CStr = c"cuda-mapper";
@@ -127,7 +126,7 @@ impl Start {
         if socket <= LOCK || (0..=LOCK).contains(&lock) {
             return Err(io::Error::other("a descriptor of the mapper has the number of a standard stream"));
         }
-        let (guarded, silent) = (Program::new(filter::guarded())?, Program::new(filter::silent())?);
+        let (guarded, silent) = (Program::new(mapping::guarded())?, Program::new(mapping::silent())?);
         let parent = std::process::id() as libc::pid_t;
         Ok(Self { desk, parent, socket, lock, guarded, silent, message: Message::new() })
     }

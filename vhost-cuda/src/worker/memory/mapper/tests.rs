@@ -6,10 +6,12 @@ use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc::channel;
+use std::thread;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::set_no_new_privs;
 use rustix::{cmsg_space, net};
 use virtio_cuda_protocol::transport::{MemEntry, OP_CALL, PAGE_BYTES, RequestHeader};
 use vm_memory::{FileOffset, GuestAddress};

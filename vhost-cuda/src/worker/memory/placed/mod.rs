@@ -19,14 +19,14 @@ mod slab;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use parking_lot::{Mutex, MutexGuard};
+#[cfg(doc)]
+use vhost_cuda_common::link::MoveTerms;
+use vhost_cuda_common::statistics;
 
 use self::opened::Opened;
 use self::peers::Peers;
 use self::slab::Slab;
 use super::quota::{self, BLOCK};
-use crate::metrics::statistics;
-#[cfg(doc)]
-use crate::sessions::link::MoveTerms;
 use crate::worker::gpu::{
     ACCESS_READ_WRITE, ALLOCATION_PINNED, CUcontext, CUevent, CUstream, CuResult, CudaError, Driver,
     EVENT_DISABLE_TIMING, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawAccess, RawAllocation, RawLocation,

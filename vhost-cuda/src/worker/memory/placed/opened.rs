@@ -7,12 +7,12 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use parking_lot::Mutex;
+use vhost_cuda_common::exchange::{HANDLE_BYTES, Token};
 use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::quota::BLOCK;
 use super::map_at_reserved;
-use crate::exchange::{HANDLE_BYTES, Token};
 use crate::worker::gpu::{CuResult, CudaError, Driver, HANDLE_TYPE_FILE};
 use crate::worker::home::Home;
 use crate::worker::suspend::parts::Memory;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the functions of all calls have in common.
 
+pub(super) use vhost_cuda_common::nvml::Nvml;
 pub(super) use virtio_cuda_protocol::cuda::*;
 
 pub(super) use super::super::call::CallContext;
@@ -10,7 +11,6 @@ use super::super::work::Work;
 pub(super) use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 pub(super) use crate::worker::handlers;
 pub(super) use crate::worker::handlers::module::{image, variable};
-pub(super) use crate::worker::nvml::Nvml;
 pub(super) use crate::worker::objects::lifecycle;
 pub(super) use crate::worker::words::*;
 

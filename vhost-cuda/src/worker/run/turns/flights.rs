@@ -4,7 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::shares::policy::EVENTS;
+use vhost_cuda_common::gates::EVENTS;
+
 use crate::worker::gpu::Driver;
 use crate::worker::run::marks::{Mark, Stream};
 

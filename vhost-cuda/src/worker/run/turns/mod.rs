@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gate that work for a GPU passes, where virtual machines share GPU time ([`crate::shares`]).
+//! The gate that work for a GPU passes, where virtual machines share GPU time (`shares`).
 //!
 //! While no other machine competes, a call costs one look at the page. While machines compete, events before and after the work
 //! show its time and its end. They are in the stream of the work, so that streams wait for nothing else. A call waits until it is
@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use log::warn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use vhost_cuda_common::gates::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
+use vhost_cuda_common::recording::TURN;
+use vhost_cuda_common::statistics::{Gate, count_gate};
+use vhost_cuda_common::timers;
 
 use self::flights::{Flight, Flights, MAX_FLIGHTS};
-use crate::metrics::statistics::{Gate, count_gate};
-use crate::sessions::recording::TURN;
-use crate::shares::page::{ANNOUNCE, GO, HOLD, MAX_GPUS, OPEN, Page, Slot, now};
-use crate::timers;
 use crate::worker::gpu::{CUstream, CuResult, Driver, with_capture_relaxed};
 use crate::worker::run::call::CallContext;
 use crate::worker::run::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};

@@ -5,11 +5,11 @@
 use std::cell::Cell;
 
 use cuda_library_rows::library;
+use vhost_cuda_common::link::{Frame, ToWorker};
 use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, Opcode, ResultHeader};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::sessions::link::{Frame, ToWorker};
 use crate::worker::fuzz::session::FuzzSession;
 use crate::worker::gpu::CudaError;
 use crate::worker::run::call::ThreadState;

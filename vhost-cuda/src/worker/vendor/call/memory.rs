@@ -4,8 +4,8 @@
 use cuda_library_rows::block::{BadSize, MAX_BYTES, PRESENT, SLOT, padded};
 use cuda_library_rows::{Call, Kind, Library};
 use smallvec::SmallVec;
+use vhost_cuda_common::budget::Charge;
 
-use crate::limits::budget::Charge;
 use crate::worker::gpu::CuResult;
 use crate::worker::vendor::describe::{ALIGNMENT, described_bytes};
 use crate::worker::vendor::handles::charge;

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use serde::{Deserialize, Serialize};
 
-use crate::cache;
+use crate::files;
 
 /// The maximum number of threads of a worker that have their own counters at a time; the others are not counted. A
 /// session may have as many threads that use CUDA.
@@ -86,8 +86,7 @@ pub struct Totals {
     pub lane_ns: u64,
     /// The time that calls have waited at each [`Gate`], in nanoseconds.
     pub gate_ns: [u64; GATES],
-    /// The time in which GPUs executed its kernels, in nanoseconds ([`super::gpu_time`]). `None` if it is not
-    /// measured.
+    /// The time in which GPUs executed its kernels, in nanoseconds. `None` if it is not measured.
     pub gpu_busy_ns: Option<u64>,
     /// The device memory that is currently charged, in bytes.
     pub device_memory: u64,
@@ -133,9 +132,9 @@ unsafe impl Sync for Statistics {}
 impl Statistics {
     /// Returns counters at zero, and their file for the worker.
     pub fn create() -> io::Result<(Self, File)> {
-        let file = cache::memory_file(c"cuda-statistics")?;
+        let file = files::memory_file(c"cuda-statistics")?;
         file.set_len(size_of::<Page>() as u64)?;
-        cache::add_seals(&file, cache::FIXED_LENGTH)?;
+        files::add_seals(&file, files::FIXED_LENGTH)?;
         Ok((Self::map(&file, libc::PROT_READ)?, file))
     }
 
@@ -201,14 +200,15 @@ impl Statistics {
         self.page().ready_memory.load(Ordering::Relaxed)
     }
 
-    /// Returns the counters of a worker of a test that is charged for `bytes`.
-    #[cfg(test)]
-    pub fn charged(bytes: u64) -> (Self, File) {
-        let (statistics, file) = Self::create().unwrap();
-        let writing = Writing::to(&file).unwrap();
+    /// Returns the counters of a worker that is charged for `bytes` of memory of its first device, for tests of their readers.
+    ///
+    /// Errors: there is no memory for them.
+    pub fn charged(bytes: u64) -> io::Result<(Self, File)> {
+        let (statistics, file) = Self::create()?;
+        let writing = Writing::to(&file)?;
         writing.statistics.page().device_memory.store(bytes, Ordering::Relaxed);
         writing.statistics.page().movable_devices.store(1, Ordering::Relaxed);
-        (statistics, file)
+        Ok((statistics, file))
     }
 
     /// Returns the present sums.
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_file_of_another_size_is_refused() {
-        let file = cache::memory_file(c"small").unwrap();
+        let file = files::memory_file(c"small").unwrap();
         assert!(Writing::to(&file).is_err());
     }
 }

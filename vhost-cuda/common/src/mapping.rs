@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The filters of the process that maps guest memory. `seccompiler` knows no calls that another process decides over.
+//! The process that maps guest memory for a worker: its filters, and the numbers of files in its table.
+//! `seccompiler` knows no calls that another process decides over.
 
 use std::io;
 use std::mem::offset_of;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::thread;
 
 use libc::{c_long, sock_filter};
+use rustix::thread::set_no_new_privs;
+
+use crate::confine::listener::install;
+
+/// The first number of a file. Lower ones are the mapper's own descriptors.
+pub const FIRST_NUMBER: u32 = 16;
+/// A descriptor that no file has. The mapper asks for it when it does not want to map, but to get changes of its table.
+pub const REFRESH: u32 = u32::MAX;
+
+/// Returns the descriptor for reading and writing of the file that has this number.
+pub fn to_write(number: u32) -> u32 {
+    number | 1
+}
 
 /// `AUDIT_ARCH_X86_64`.
 const X86_64: u32 = 0xc000_003e;
@@ -41,7 +56,7 @@ pub fn silent() -> Vec<sock_filter> {
 }
 
 /// Installs a filter for the calling thread under which no call waits. Returns its listener.
-pub fn trial() -> io::Result<OwnedFd> {
+fn trial() -> io::Result<OwnedFd> {
     let mut program = checked_number();
     program.extend(answer_to(NO_CALL, libc::SECCOMP_RET_USER_NOTIF));
     program.push(answer(libc::SECCOMP_RET_ALLOW));
@@ -84,4 +99,28 @@ fn answer_to(value: u32, result: u32) -> [sock_filter; 2] {
 
 fn answer(value: u32) -> sock_filter {
     sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: value }
+}
+
+/// Tests whether this host lets another process decide over mappings, and give it files.
+///
+/// Errors: the kernel has no such filters (before Linux 5.9), or the process that started this one, such as a container's
+/// runtime, has installed one: there can be one only.
+pub fn can_be_guarded() -> io::Result<()> {
+    let attempt = thread::Builder::new().name("guard-attempt".into()).spawn(|| {
+        set_no_new_privs(true)?;
+        trial()
+    })?;
+    let listener = attempt.join().unwrap_or_else(|_| Err(io::Error::other("the attempt failed")))?;
+    can_install(&listener)
+}
+
+/// Returns whether this kernel can install files in the table of a process that waits for an answer.
+///
+/// Errors: it cannot (before Linux 5.9).
+fn can_install(listener: &OwnedFd) -> io::Result<()> {
+    match install(listener.as_fd(), 0, listener, FIRST_NUMBER) {
+        // There is no such call.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        result => result,
+    }
 }

@@ -16,9 +16,9 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::limits::account::{Share, Slot, Terms};
+use crate::account::{Share, Terms};
 
-/// The version of what follows, and of what workers ask on their other sockets ([`crate::cache`], [`crate::exchange`]). It changes
+/// The version of what follows, and of what workers ask on their other sockets ([`crate::images`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
 pub const VERSION: u32 = 2;
 /// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
@@ -46,7 +46,7 @@ pub const TO_REGION: u32 = 4;
 pub const TO_MEMORY: u32 = 5;
 /// [`ToWorker::kind`]: ends the worker at once.
 pub const TO_CLOSE: u32 = 6;
-/// [`ToWorker::kind`]: the machine's account ([`crate::limits::account`]): [`Terms`] as payload, with its file. Comes
+/// [`ToWorker::kind`]: the machine's account ([`crate::account`]): [`Terms`] as payload, with its file. Comes
 /// first.
 pub const TO_ACCOUNT: u32 = 7;
 /// [`ToWorker::kind`]: moves the session's device memory to host memory; the payload is [`MoveTerms`]. A session that is suspended
@@ -61,8 +61,8 @@ pub const TO_RESUME: u32 = 9;
 pub const TO_RESUME_REFUSED: u32 = 10;
 /// [`ToWorker::kind`]: the contents that a running session has kept from its last suspension end. No payload, no answer.
 pub const TO_FORGET: u32 = 11;
-/// [`ToWorker::kind`]: records what the session does, for a profile ([`super::recording`]); the payload is
-/// [`super::recording::START`], [`super::recording::READ`] or [`super::recording::STOP`], a `u32`. The answer is a [`FROM_REPLY`]
+/// [`ToWorker::kind`]: records what the session does, for a profile ([`crate::recording`]); the payload is
+/// [`crate::recording::START`], [`crate::recording::READ`] or [`crate::recording::STOP`], a `u32`. The answer is a [`FROM_REPLY`]
 /// with the frame's id.
 pub const TO_PROFILE: u32 = 12;
 
@@ -71,7 +71,7 @@ pub const TO_PROFILE: u32 = 12;
 pub const TO_POOL: u32 = 13;
 
 /// [`ToWorker::kind`]: describes the session's recipe. No payload. The answer is a [`FROM_REPLY`] with the frame's id and
-/// [`super::recipes::Description`].
+/// [`crate::recipes::Description`].
 pub const TO_RECIPE: u32 = 14;
 
 /// [`ToWorker::kind`]: ends the driver's objects of a suspended session until it is resumed. No payload. The answer is as for
@@ -155,7 +155,7 @@ pub struct Region {
     pub file_offset: u64,
     /// The page size of the file in bytes: the smallest part that can be mapped.
     pub page_bytes: u64,
-    /// The number of the file in the worker's mapper ([`crate::sessions::named_pages`]). 0: the worker gets the file.
+    /// The number of the file in the worker's mapper ([`crate::mapping`]). 0: the worker gets the file.
     pub number: u64,
 }
 
@@ -282,8 +282,7 @@ pub fn send_named_region(mut stream: &UnixStream, region: &Region) -> io::Result
 }
 
 /// Writes one [`TO_ACCOUNT`] frame together with the account's file.
-pub fn send_account(stream: &UnixStream, slot: &Slot) -> io::Result<()> {
-    let (terms, file) = slot.terms();
+pub fn send_account(stream: &UnixStream, terms: &Terms, file: impl AsFd) -> io::Result<()> {
     send_with_file(stream, TO_ACCOUNT, terms.as_bytes(), file)
 }
 

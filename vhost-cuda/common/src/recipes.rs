@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The answer of a worker to [`super::link::TO_RECIPE`]: the length of its session's recipe, and whether that is complete.
+//! The answer of a worker to [`crate::link::TO_RECIPE`]: the length of its session's recipe, and whether that is complete.
 
 use zerocopy::{FromBytes, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -12,11 +12,6 @@ use std::mem::ManuallyDrop;
 use cuda_abi::{nvmlMemory_t, nvmlProcessInfo_v2_t};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
-use super::gpu::Driver;
-
-/// The size of the buffer for a PCI address, as cuDeviceGetPCIBusId requires it.
-const PCI_BYTES: usize = 16;
-
 /// The size in bytes of the buffer for the driver's release (`NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE`).
 pub const DRIVER_VERSION_BYTES: usize = 80;
 /// The number of values in the row `nvml_sensors`.
@@ -71,12 +66,9 @@ unsafe impl Send for Nvml {}
 unsafe impl Sync for Nvml {}
 
 impl Nvml {
-    /// Returns the device that CUDA calls `device`, or `None` if there is no such library, or it does not know the
-    /// device, as with the emulator.
-    pub fn of(gpu: &Driver, device: c_int) -> Option<Self> {
-        let mut pci = [0 as c_char; PCI_BYTES];
-        // SAFETY: the driver writes at most the length of `pci`, which lives through the call.
-        unsafe { gpu.cuDeviceGetPCIBusId(pci.as_mut_ptr(), PCI_BYTES as c_int, device) }.ok()?;
+    /// Returns the device at a PCI address, or `None` if there is no such library, or it does not know the device, as with
+    /// the emulator.
+    pub fn at(pci: &CStr) -> Option<Self> {
         // SAFETY: the library is NVIDIA's own, found as its other programs find it; the prototypes are nvml.h's.
         unsafe {
             let library = Library::open(Some("libnvidia-ml.so.1"), RTLD_NOW | RTLD_LOCAL).ok()?;

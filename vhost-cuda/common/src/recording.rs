@@ -12,7 +12,7 @@ use virtio_cuda_protocol::cuda::Opcode;
 use zerocopy::{FromBytes, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Payload of [`super::link::TO_PROFILE`]: begins to record. All answers have the same form.
+/// Payload of [`crate::link::TO_PROFILE`]: begins to record. All answers have the same form.
 pub const START: u32 = 1;
 /// The same: hands over what was recorded.
 pub const READ: u32 = 2;

@@ -2,7 +2,7 @@
 //! The functions of `card` rows. Without a library some of them report that the value is unknown.
 
 use super::{CARD_VALUES, DRIVER_VERSION_BYTES, Nvml, SENSORS};
-use crate::worker::family;
+use crate::family;
 
 impl Nvml {
     /// Returns the release of the host's driver.
