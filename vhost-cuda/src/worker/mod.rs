@@ -42,9 +42,7 @@ use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 // The names by which `handlers` refers to these modules.
 pub use memory::mapper::can_be_guarded as mappings_can_be_guarded;
-use memory::{
-    allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
-};
+use memory::{allocations, array_maps, footprint, formats, host_memory, pools, quota, reservations, window};
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};
 use run::{call, callbacks, new_lane, resolve};
