@@ -39,7 +39,7 @@ const AREAS: [&str; 19] = [
 
 /// The clauses behind a row's facts.
 const CLAUSES: &str = r"(?x)^
-    (?:as\ (?<function>\w+)\((?<arguments>.*?)\))?
+    (?:as\ (?<function>(?:\w+\.)*\w+)\((?<arguments>.*?)\))?
     (?:\ ?entry\ (?<order>first|last)(?:\ /\ (?<per_thread>\w+))?)?
     (?:\ ?where\ (?<ranges>.*))?
     $";
@@ -89,7 +89,8 @@ pub struct Row {
     pub facts: [String; 3],
     /// Further facts.
     pub words: Vec<String>,
-    /// The driver's function and its arguments, where they are not the row's.
+    /// The driver's function, or that of a part of the session (`PART.FUNCTION`), and its arguments, where they are not the
+    /// row's.
     pub call: Option<(String, Vec<String>)>,
     /// Where the exported function has its results (`first` or `last`), and the name of its variant per thread.
     pub entry: Option<(String, Option<String>)>,

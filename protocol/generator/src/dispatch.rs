@@ -97,7 +97,8 @@ fn outcome(row: &Row) -> Result<String> {
     let Row { name, inputs, results, call, .. } = row;
     let own: Vec<String> = inputs.iter().map(|field| field.name.clone()).collect();
     let first = own.first().map_or("", String::as_str);
-    // The driver's function, with what the driver needs in place of the guest's values.
+    let is_part = call.as_ref().is_some_and(|(function, _)| function.contains('.'));
+    // The function of the driver or of another part, with what it needs in place of the guest's values.
     let driver = |skipped: usize| {
         let (function, arguments) = match call {
             Some((function, arguments)) => (function, &arguments[..]),
@@ -105,7 +106,10 @@ fn outcome(row: &Row) -> Result<String> {
         };
         let arguments: String =
             arguments.iter().map(|value| format!("Resolve::resolve({value}, cx)?,")).collect();
-        format!("cx.session.gpu.{function}({arguments})")
+        match is_part {
+            true => format!("Outcome::outcome(cx.session.{function}({arguments}))"),
+            false => format!("cx.session.gpu.{function}({arguments})"),
+        }
     };
     Ok(match row.kind.as_str() {
         "custom" => format!("handlers::{name}(cx, {})", own.join(", ")),
@@ -117,8 +121,11 @@ fn outcome(row: &Row) -> Result<String> {
                 .map(|Field { name, of }| format!("<_ as Answer<{of}>>::answer({name}, cx)?,"))
                 .collect();
             let call = driver(0);
-            let call =
-                if names.is_empty() { format!("{call}?;") } else { format!("let ({names}) = {call}?;") };
+            let call = match &results[..] {
+                [] => format!("{call}?;"),
+                [Field { name, .. }] if is_part => format!("let {name} = {call}?;"),
+                _ => format!("let ({names}) = {call}?;"),
+            };
             format!("{}{call}\nOk(({answers}))", enter(inputs))
         }
         "create" => format!(
@@ -180,11 +187,13 @@ fn outcome(row: &Row) -> Result<String> {
     })
 }
 
-/// Locks the graphs of nodes first: they may be several, and come before anything else.
+/// Locks the graphs of nodes first, with the graphs beside them: they may be several, and come before anything else.
 fn enter(inputs: &[Field]) -> String {
-    let nodes: Vec<&str> =
-        inputs.iter().filter(|field| field.of == "GraphNodeId").map(|field| field.name.as_str()).collect();
-    if nodes.is_empty() { String::new() } else { format!("cx.enter(&[], &[{}]);\n", nodes.join(", ")) }
+    let all = |of: &str| -> Vec<&str> {
+        inputs.iter().filter(|field| field.of == of).map(|field| field.name.as_str()).collect()
+    };
+    let (graphs, nodes) = (all("GraphId").join(", "), all("GraphNodeId").join(", "));
+    if nodes.is_empty() { String::new() } else { format!("cx.enter(&[{graphs}], &[{nodes}]);\n") }
 }
 
 /// A call with addresses: nothing happens if the driver uses no bytes there.

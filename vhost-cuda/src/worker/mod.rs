@@ -39,9 +39,7 @@ use vhost_cuda_common::link::{
     TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 // The names by which `handlers` refers to these modules.
-use memory::{
-    allocations, array_maps, bulk, footprint, formats, host_memory, pools, quota, reservations, window,
-};
+use memory::{allocations, array_maps, footprint, formats, host_memory, pools, quota, reservations, window};
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};
 use run::{call, callbacks, new_lane, resolve};

@@ -44,6 +44,8 @@ pub enum Caller {
 
 /// The length of a piece of work on the wire, in bytes.
 pub const WORK_BYTES: usize = size_of::<TraceWork>();
+/// The maximum number of pieces of work in one answer (480 KiB), because a guest may offer room for any number.
+const MAX_PIECES: u64 = 1 << 12;
 
 /// Those who want measurements.
 #[derive(Clone, Copy, Debug, Default)]
@@ -194,12 +196,15 @@ impl Trace {
         self.loaded()?.clock().map_err(|_| CudaError::UNKNOWN)
     }
 
-    /// Takes up to `count` pieces of completed work.
+    /// Takes completed work of up to `room` bytes. Returns it, the number of pieces that are left, and the number of those
+    /// that were lost since the last read.
     ///
     /// Errors: `CUDA_ERROR_NOT_FOUND` before a start.
-    pub fn read(&self, count: usize) -> CuResult<Read> {
+    pub fn read(&self, room: u64) -> CuResult<(Vec<TraceWork>, u64, u64)> {
         let cupti = self.loaded()?;
-        Ok(store::read(count, || cupti.flush()))
+        let count = (room / WORK_BYTES as u64).min(MAX_PIECES) as usize;
+        let Read { work, left, dropped } = store::read(count, || cupti.flush());
+        Ok((work, left as u64, dropped))
     }
 
     /// Returns the number of a function's name for [`Self::name`]; 0 if there are too many.
@@ -242,7 +247,7 @@ mod tests {
             assert_eq!(trace.start(13_000), Err(CudaError::NOT_FOUND));
         }
         trace.stop();
-        assert_eq!(trace.read(1).map(|read| read.left), Err(CudaError::NOT_FOUND));
+        assert_eq!(trace.read(1).map(|(_, left, _)| left), Err(CudaError::NOT_FOUND));
         assert_eq!(trace.during(5, Caller::Worker, || 7), 7);
     }
 }

@@ -22,7 +22,11 @@ const LISTS: [(&str, &[&str], &str); 6] = [
 ];
 
 /// The folders and files of the worker's half of the API.
-const WORKER: [&str; 6] = ["handlers", "words", "gpu", "objects", "run/resolve.rs", "run/dispatch"];
+const WORKER: [&str; 7] =
+    ["handlers", "words", "gpu", "objects", "run/resolve.rs", "run/answer.rs", "run/dispatch"];
+
+/// The beginning of the tests of a file.
+const TESTS: &str = "#[cfg(test)]\nmod tests {\n";
 
 /// Prints the counts.
 pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
@@ -47,8 +51,10 @@ pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
     let by_hand = kinds.get("custom").copied().unwrap_or(0);
     println!("rows without a handler by hand: {} %", (total - by_hand) * 100 / total.max(1));
     let worker: Vec<String> = WORKER.iter().map(|part| format!("vhost-cuda/src/worker/{part}")).collect();
-    let lines: usize = below(&texts, &worker).map(|text| text.lines().count()).sum();
-    println!("lines by hand of the worker's half of the API: {lines}");
+    let (product, tests) = files_below(&texts, &worker)
+        .map(lines_by_use)
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    println!("lines by hand of the worker's half of the API: {product}, and {tests} of its tests");
     let mut spelled = BTreeMap::<String, usize>::new();
     for row in areas.iter().flat_map(|area| &area.rows).filter(|row| row.name.starts_with("cu")) {
         *spelled.entry(row.name.clone()).or_default() += 1;
@@ -89,10 +95,25 @@ fn rows(areas: &[Area]) -> (BTreeMap<&str, usize>, Vec<&str>) {
     (kinds, plain)
 }
 
+/// The files below `folders`, with their texts.
+fn files_below<'t>(
+    texts: &'t [(&Path, String)],
+    folders: &[impl AsRef<Path>],
+) -> impl Iterator<Item = &'t (&'t Path, String)> {
+    texts.iter().filter(move |(file, _)| folders.iter().any(|folder| file.starts_with(folder.as_ref())))
+}
+
 /// The texts of the files below `folders`.
 fn below<'t>(texts: &'t [(&Path, String)], folders: &[impl AsRef<Path>]) -> impl Iterator<Item = &'t str> {
-    let inside = |file: &Path| folders.iter().any(|folder| file.starts_with(folder.as_ref()));
-    texts.iter().filter(move |(file, _)| inside(file)).map(|(_, text)| text.as_str())
+    files_below(texts, folders).map(|(_, text)| text.as_str())
+}
+
+/// The numbers of lines of the product and of its tests: a file `…_test.rs` has tests only, others end with theirs.
+fn lines_by_use((file, text): &(&Path, String)) -> (usize, usize) {
+    let all = text.lines().count();
+    let is_test = file.file_stem().is_some_and(|name| name.to_string_lossy().ends_with("_test"));
+    let product = text.split_once(TESTS).map_or(all, |(before, _)| before.lines().count());
+    if is_test { (0, all) } else { (product, all - product) }
 }
 
 fn names<'t>(texts: impl Iterator<Item = &'t str>, pattern: &Regex) -> BTreeSet<String> {
@@ -138,6 +159,13 @@ mod tests {
         );
         assert_eq!(found(4, "fn cuOne(a: c_uint);"), ["cuOne"]);
         assert_eq!(found(5, "    cuOne + cuOne_ptsz => one(a: u32);"), ["cuOne"]);
+    }
+
+    #[test]
+    fn lines_of_tests_are_not_the_products() {
+        let text = "fn one() {}\n\n#[cfg(test)]\nmod tests {\n    fn two() {}\n}\n".to_owned();
+        assert_eq!(lines_by_use(&(Path::new("a.rs"), text.clone())), (2, 4));
+        assert_eq!(lines_by_use(&(Path::new("a_test.rs"), text)), (0, 6));
     }
 
     #[test]

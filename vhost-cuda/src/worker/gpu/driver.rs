@@ -461,11 +461,54 @@ impl Driver {
     }
 }
 
+/// The maximum number of parts in one split, and in one description: more than any device has multiprocessors.
+pub const MAX_GROUPS: u32 = 1024;
+
+/// A resource of a device that was split.
+#[derive(Debug)]
+pub struct SplitResource {
+    /// The number of groups.
+    pub count: u32,
+    /// The groups, and the rest.
+    pub parts: Vec<RawDevResource>,
+}
+
 impl Driver {
     /// `cuDevResourceGenerateDesc`.
     pub fn resource_description(&self, mut resources: Vec<RawDevResource>) -> CuResult<(CUdevResourceDesc,)> {
         // SAFETY: there are as many resources as said.
         unsafe { self.cuDevResourceGenerateDesc(resources.as_mut_ptr(), resources.len() as c_uint) }
+    }
+
+    /// Splits the multiprocessors of a resource into at most `groups` groups. Returns their number, the groups, and the
+    /// rest; none of these if `groups` is 0.
+    pub fn split_multiprocessors(
+        &self,
+        input: RawDevResource,
+        groups: u32,
+        flags: u32,
+        min_count: u32,
+    ) -> CuResult<(SplitResource,)> {
+        let room = groups.min(MAX_GROUPS);
+        let mut parts = vec![RawDevResource::ZERO; room as usize];
+        let (mut rest, mut count) = (RawDevResource::ZERO, room);
+        let result = if room == 0 { std::ptr::null_mut() } else { parts.as_mut_ptr() };
+        // SAFETY: there is room for as many parts as said; the other pointers are to locals.
+        unsafe {
+            self.cuDevSmResourceSplitByCount(
+                result,
+                &raw mut count,
+                &raw const input,
+                &raw mut rest,
+                flags,
+                min_count,
+            )
+        }?;
+        if room > 0 {
+            parts.truncate(count as usize);
+            parts.push(rest);
+        }
+        Ok((SplitResource { count, parts },))
     }
 
     /// `cuTexRefSetAddress_v2`. Returns the offset, or 0 if the program does not request it: then the driver refuses

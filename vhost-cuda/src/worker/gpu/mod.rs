@@ -3,6 +3,7 @@
 
 mod argument;
 mod box_copy;
+mod code;
 mod completed;
 mod courier;
 mod driver;
@@ -22,6 +23,7 @@ pub use argument::{
     Checked, Elements, Mut, NoFunction, One, Opaque, Rank, Ref, SurfaceObject, TextureObject,
 };
 pub use box_copy::{BoxCopy, BoxEnd, PitchedEnd};
+pub use code::Names;
 pub use courier::Courier;
 use cudarc::driver::sys;
 pub use cudarc::driver::sys::{
@@ -30,11 +32,11 @@ pub use cudarc::driver::sys::{
     CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref, CUtexref,
     CUuserObject, CUuuid,
 };
-pub use driver::Driver;
+pub use driver::{Driver, MAX_GROUPS, SplitResource};
 pub use error::{CuResult, CudaError};
 pub use graph::{
-    AttributeValue, CAPTURE_RELAXED, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, Links, NodeParameters,
-    OneKernel, is_documented, while_current, with_capture_relaxed,
+    AttributeValue, CAPTURE_RELAXED, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, InGraph, Links,
+    NodeParameters, OneKernel, is_documented, while_current, with_capture_relaxed,
 };
 pub use launch::Launch;
 pub use raw::{

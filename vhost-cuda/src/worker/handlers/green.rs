@@ -1,49 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resources of devices, and green contexts, which own a part of them.
+//! Green contexts, which own a part of a device.
 
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, ResourceDescId};
 
 use crate::worker::call::CallContext;
 use crate::worker::contexts::Context;
-use crate::worker::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError, RawDevResource};
+use crate::worker::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError};
 use crate::worker::objects::Object;
 use crate::worker::objects::lifecycle::Destroy;
-use crate::worker::words::contents::encode;
-use crate::worker::words::{GreenContext, MAX_GROUPS};
-
-/// Splits the multiprocessors of a resource into groups.
-pub fn cuDevSmResourceSplitByCount(
-    cx: &mut CallContext<'_>,
-    input: u64,
-    groups: u32,
-    flags: u32,
-    min_count: u32,
-) -> CuResult<(u32,)> {
-    let input = cx.session.resources.get(input)?;
-    let room = groups.min(MAX_GROUPS);
-    let mut parts = vec![RawDevResource::ZERO; room as usize];
-    let (mut rest, mut made) = (RawDevResource::ZERO, room);
-    let result = if room == 0 { std::ptr::null_mut() } else { parts.as_mut_ptr() };
-    // SAFETY: there is room for as many parts as said; the other pointers are to locals.
-    unsafe {
-        cx.gpu().cuDevSmResourceSplitByCount(
-            result,
-            &raw mut made,
-            &raw const input,
-            &raw mut rest,
-            flags,
-            min_count,
-        )
-    }?;
-    if room > 0 {
-        let mut answer = Vec::new();
-        for part in parts.into_iter().take(made as usize).chain([rest]) {
-            answer.extend_from_slice(&encode(&cx.session.resources.name(part))?);
-        }
-        cx.bulk_out.put(&answer)?;
-    }
-    Ok((made,))
-}
+use crate::worker::words::GreenContext;
 
 /// Creates a green context.
 pub fn cuGreenCtxCreate(

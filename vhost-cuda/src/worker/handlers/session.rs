@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use log::debug;
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, agreed_version};
 
-use crate::worker::bulk::BulkOut;
 use crate::worker::call::CallContext;
 use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::new_lane::NewLane;
@@ -19,18 +18,6 @@ pub fn session_hello(cx: &mut CallContext<'_>, call_table_version: u32) -> CuRes
     let answered = if is_known { call_table_version } else { CALL_TABLE_VERSION };
     let (driver_version,) = cx.gpu().cuDriverGetVersion()?;
     Ok((answered, driver_version, cx.session.devices.len() as u32))
-}
-
-/// Returns output that device code printed.
-pub fn session_output(cx: &mut CallContext<'_>, fd: u32) -> CuResult<(u64, u64)> {
-    let room = cx.bulk_out.room() as usize;
-    let (printed, left) = cx.session.output.take(fd, room).map_err(|_| CudaError::INVALID_VALUE)?;
-    let bytes = printed.len() as u64;
-    match &mut cx.bulk_out {
-        BulkOut::Inline { bytes, .. } => *bytes = printed,
-        BulkOut::Pages(pages) => pages.write(&printed),
-    }
-    Ok((bytes, left))
 }
 
 /// Ends the executor after this call.
@@ -56,11 +43,6 @@ pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) 
 /// may be busy.
 pub fn session_wait(_: &mut CallContext<'_>, _reply: u64, _consumed: u64) -> CuResult<()> {
     Err(CudaError::INVALID_VALUE)
-}
-
-/// Returns the statistics of the worker.
-pub fn session_statistics(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
-    Ok(cx.session.copy_time.so_far())
 }
 
 /// Waits for another lane.

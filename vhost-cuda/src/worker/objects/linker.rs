@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vhost_cuda_common::budget::Charge;
-use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+use virtio_cuda_protocol::cuda::{FIRST_HANDLE, JitOptions, LinkId};
 
 use super::jit::JitArguments;
 use super::link_thread::{Input, LinkThread};
@@ -114,10 +114,12 @@ impl Link {
 pub struct Links(Mutex<HashMap<u64, Arc<Mutex<Link>>>>);
 
 impl Links {
-    /// Begins a link; `make` is called only for a name that is free.
+    /// Begins a link of that name.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, and those of `make`.
-    pub fn add(&self, name: u64, make: impl FnOnce() -> CuResult<Link>) -> CuResult<()> {
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a reserved or used name and for wrong options, `CUDA_ERROR_OUT_OF_MEMORY` for too
+    /// many links, and the driver's errors.
+    pub fn begin(&self, gpu: &'static Driver, LinkId(name): LinkId, options: JitOptions) -> CuResult<()> {
+        let arguments = JitArguments::new(&options)?;
         let mut links = self.0.lock();
         if name < FIRST_HANDLE || links.contains_key(&name) {
             return Err(CudaError::INVALID_VALUE);
@@ -125,7 +127,7 @@ impl Links {
         if links.len() >= MAX_LINKS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
-        links.insert(name, Arc::new(Mutex::new(make()?)));
+        links.insert(name, Arc::new(Mutex::new(Link::begin(gpu, arguments)?)));
         Ok(())
     }
 

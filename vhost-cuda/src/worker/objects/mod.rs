@@ -12,7 +12,7 @@ pub(super) mod linker;
 mod object;
 mod recent;
 pub(super) mod resources;
-mod user_objects;
+pub mod user_objects;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

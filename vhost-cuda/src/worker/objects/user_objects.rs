@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use virtio_cuda_protocol::cuda::FIRST_HANDLE;
+use virtio_cuda_protocol::cuda::{FIRST_HANDLE, UserObjectId};
 
 use super::MAX_OBJECTS;
-use crate::worker::gpu::{CUuserObject, CuResult, CudaError};
+use crate::worker::gpu::{CUuserObject, CuResult, CudaError, Driver};
 
 #[derive(Debug)]
 struct Entry {
@@ -60,6 +60,26 @@ impl UserObjects {
         Ok(())
     }
 
+    /// Retains references for the program.
+    ///
+    /// Errors: as [`Self::change`], and the driver's.
+    pub fn retain(&self, gpu: &Driver, object: UserObjectId, count: u32) -> CuResult<()> {
+        self.change(object.0, false, |raw, own| {
+            gpu.cuUserObjectRetain(raw, count)?;
+            Ok(own.saturating_add(count.into()))
+        })
+    }
+
+    /// Releases references of the program, at most as many as it holds.
+    ///
+    /// Errors: as [`Self::change`], and the driver's.
+    pub fn release(&self, gpu: &Driver, object: UserObjectId, count: u32) -> CuResult<()> {
+        self.change(object.0, false, |raw, own| {
+            gpu.cuUserObjectRelease(raw, within(count, own))?;
+            Ok(own - own.min(count.into()))
+        })
+    }
+
     /// Returns whether there is an object of this name.
     pub fn has(&self, name: u64) -> bool {
         self.0.lock().contains_key(&name)
@@ -69,6 +89,12 @@ impl UserObjects {
     pub fn remove(&self, name: u64) {
         self.0.lock().remove(&name);
     }
+}
+
+/// Limits a count to `most`, unless the driver refuses the count anyway.
+pub fn within(count: u32, most: u64) -> u32 {
+    let wrong = i32::try_from(count).is_err();
+    if wrong { count } else { u32::try_from(most).map_or(count, |most| count.min(most)) }
 }
 
 #[cfg(test)]

@@ -10,6 +10,10 @@ use std::os::unix::net::UnixStream;
 use parking_lot::Mutex;
 
 use crate::worker::gpu::{CuResult, CudaError};
+use vhost_cuda_common::gates::now;
+
+/// The maximum number of bytes in one answer, because a guest may offer room for any number.
+const MAX_READ: u64 = 256 << 10;
 
 /// The daemon's socket, while there is a recording.
 #[derive(Debug, Default)]
@@ -28,8 +32,17 @@ impl Relay {
         Ok(())
     }
 
+    /// Takes up to `room` bytes of the recording. Returns them, whether more may come, and the time of the recording's clock in
+    /// nanoseconds.
+    pub fn read(&self, room: u64) -> (Vec<u8>, bool, u64) {
+        let mut bytes = vec![0; room.min(MAX_READ) as usize];
+        let (read, open) = self.fill(&mut bytes);
+        bytes.truncate(read);
+        (bytes, open, now())
+    }
+
     /// Fills `room` as far as there are bytes. Returns their number, and whether more may come.
-    pub fn read(&self, room: &mut [u8]) -> (usize, bool) {
+    fn fill(&self, room: &mut [u8]) -> (usize, bool) {
         let mut relay = self.0.lock();
         let Some(mut socket) = relay.as_ref() else { return (0, false) };
         let mut bytes = 0;
@@ -67,18 +80,18 @@ mod tests {
     fn a_recording_is_read_until_the_daemon_ends_it() {
         let relay = Relay::default();
         let mut room = [0; 4];
-        assert_eq!(relay.read(&mut room), (0, false));
+        assert_eq!(relay.fill(&mut room), (0, false));
         let (mut daemon, worker) = UnixStream::pair().unwrap();
         worker.set_nonblocking(true).unwrap();
         relay.start(|| Ok(File::from(OwnedFd::from(worker)))).unwrap();
         assert_eq!(relay.start(|| Err(CudaError::UNKNOWN)), Err(CudaError::ILLEGAL_STATE));
-        assert_eq!(relay.read(&mut room), (0, true));
+        assert_eq!(relay.fill(&mut room), (0, true));
         daemon.write_all(b"lines").unwrap();
-        assert_eq!((relay.read(&mut room), &room), ((4, true), b"line"));
+        assert_eq!((relay.fill(&mut room), &room), ((4, true), b"line"));
         relay.stop();
         assert_eq!(daemon.read(&mut [0]).unwrap(), 0, "the daemon notices");
         drop(daemon);
-        assert_eq!((relay.read(&mut room), room[0]), ((1, false), b's'));
+        assert_eq!((relay.fill(&mut room), room[0]), ((1, false), b's'));
         assert_eq!(relay.start(|| Err(CudaError::UNKNOWN)), Err(CudaError::UNKNOWN));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running calls: from a frame or a lane's record to the handler, in order, and back to the guest with the answer.
 
+pub(super) mod answer;
 pub(super) mod call;
 pub(super) mod callbacks;
 pub(super) mod control;

@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, OFlags, fallocate, fcntl_setfl, memfd_create};
 use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
 
+use crate::worker::gpu::{CuResult, CudaError};
+
 use super::outstanding::{OutstandingCalls, Runs, SoFar};
 
 /// The maximum number of bytes per stream that are kept for a guest that does not fetch them; older ones are dropped.
@@ -75,13 +77,15 @@ impl Output {
     }
 
     /// Takes up to `room` bytes that were printed to `fd` (1 or 2). Returns them, and the number of bytes that are left.
-    pub fn take(&self, fd: u32, room: usize) -> io::Result<(Vec<u8>, u64)> {
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for another number, and if they cannot be read.
+    pub fn take(&self, fd: u32, room: u64) -> CuResult<(Vec<u8>, u64)> {
         let index = match fd {
             1 => 0,
             2 => 1,
-            _ => return Err(io::ErrorKind::InvalidInput.into()),
+            _ => return Err(CudaError::INVALID_VALUE),
         };
-        self.streams[index].take(room)
+        self.streams[index].take(room as usize).map_err(|_| CudaError::INVALID_VALUE)
     }
 }
 

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every guest value becomes a host value here, and every result of the driver a guest value, by their types. A type
+//! Every guest value becomes a host value here, by its type; [`super::answer`] has the way back. A type
 //! without [`Resolve`] does not reach the driver.
 
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayId, ContextId, DeviceOrdinal, DevicePtr, DeviceResource, EventId, FunctionId,
-    GraphExecId, GraphId, GraphNodeId, LibraryId, Location, MemoryPoolId, MemoryRequirements,
-    MipmappedArrayId, ModuleId, ResourceDescId, SparseProperties, StreamId, SurfRefId, TexRefId,
+    AllocationProperties, ArrayId, ContextId, DeviceOrdinal, DevicePtr, EventId, FunctionId, GraphExecId,
+    GraphId, GraphNodeId, JitOptions, LibraryId, LinkId, Location, MemoryPoolId, MipmappedArrayId, ModuleId,
+    ResourceDescId, StreamId, SurfRefId, TexRefId, UserObjectId,
 };
 
 use super::call::CallContext;
 use crate::worker::gpu::{
-    ALLOCATION_PINNED, AttributeValue, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph,
-    CUgraphExec, CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream,
-    CUsurfref, CUtexref, CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, Mut, RawAffinity,
-    RawAllocation, RawDevResource, RawLocation, RawRequirements, RawSparse, RawTensorMap, Ref, SurfaceObject,
-    TextureObject,
+    ALLOCATION_PINNED, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref,
+    CUtexref, CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, Mut, RawAllocation, RawLocation, Ref,
 };
 use crate::worker::objects::{Kind, Objects, Table};
 
@@ -28,14 +26,6 @@ pub trait Resolve<'c, Host>: Sized {
     /// Errors: `CUDA_ERROR_INVALID_HANDLE`, for contexts `CUDA_ERROR_INVALID_CONTEXT`, for devices
     /// `CUDA_ERROR_INVALID_DEVICE`; `CUDA_ERROR_INVALID_VALUE` for values out of range.
     fn resolve(self, cx: &CallContext<'c>) -> CuResult<Host>;
-}
-
-/// Turns a result of the driver into a value of the wire.
-pub trait Answer<W>: Sized {
-    /// Looks handles up in the session.
-    ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` for an object without a name.
-    fn answer(self, cx: &CallContext<'_>) -> CuResult<W>;
 }
 
 /// Names of objects in one of the session's tables.
@@ -57,12 +47,6 @@ impl<T: Ready> Resolve<'_, T> for T {
     }
 }
 
-impl<T: Ready> Answer<T> for T {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<T> {
-        Ok(self)
-    }
-}
-
 impl Ready for bool {}
 impl Ready for u8 {}
 impl Ready for u16 {}
@@ -71,10 +55,20 @@ impl Ready for i32 {}
 impl Ready for u64 {}
 impl Ready for f32 {}
 impl Ready for [f32; 4] {}
+// Parts of the session look these up themselves.
+impl Ready for LinkId {}
+impl Ready for JitOptions {}
+impl Ready for UserObjectId {}
 
 impl Resolve<'_, usize> for u64 {
     fn resolve(self, _cx: &CallContext<'_>) -> CuResult<usize> {
         self.try_into().map_err(|_| CudaError::INVALID_VALUE)
+    }
+}
+
+impl Resolve<'_, bool> for u32 {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<bool> {
+        Ok(self != 0)
     }
 }
 
@@ -275,104 +269,6 @@ pub fn rows(width: u64, bytes: u64, pitch: u64, height: u64) -> Option<u64> {
         return Some(0);
     }
     (height - 1).checked_mul(pitch)?.checked_add(width.checked_mul(bytes)?)
-}
-
-impl Answer<u64> for usize {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<u64> {
-        Ok(self as u64)
-    }
-}
-
-impl Answer<DevicePtr> for u64 {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<DevicePtr> {
-        Ok(DevicePtr(self))
-    }
-}
-
-impl Answer<DeviceResource> for RawDevResource {
-    fn answer(self, cx: &CallContext<'_>) -> CuResult<DeviceResource> {
-        Ok(cx.session.resources.name(self))
-    }
-}
-
-impl Answer<MemoryRequirements> for RawRequirements {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<MemoryRequirements> {
-        Ok(self.into())
-    }
-}
-
-impl Answer<SparseProperties> for RawSparse {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<SparseProperties> {
-        Ok(self.into())
-    }
-}
-
-impl Answer<u32> for RawAffinity {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<u32> {
-        Ok(self.sm_count)
-    }
-}
-
-impl Answer<[u8; 128]> for RawTensorMap {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<[u8; 128]> {
-        Ok(self.opaque)
-    }
-}
-
-impl Answer<AttributeValue> for AttributeValue {
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<AttributeValue> {
-        Ok(self)
-    }
-}
-
-impl Answer<[u8; 52]> for [u32; 13] {
-    /// Little-endian.
-    fn answer(self, _cx: &CallContext<'_>) -> CuResult<[u8; 52]> {
-        let mut bytes = [0; 52];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(self) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        Ok(bytes)
-    }
-}
-
-impl Answer<u64> for TextureObject {
-    /// Enters it into the session, which may have too many textures.
-    fn answer(self, cx: &CallContext<'_>) -> CuResult<u64> {
-        let entered = cx.session.objects.textures.insert(self.0, cx.home());
-        entered.inspect_err(|_| {
-            let _ = cx.gpu().cuTexObjectDestroy(self.0);
-        })?;
-        Ok(self.0)
-    }
-}
-
-impl Answer<u64> for SurfaceObject {
-    /// As a texture object.
-    fn answer(self, cx: &CallContext<'_>) -> CuResult<u64> {
-        let entered = cx.session.objects.surfaces.insert(self.0, cx.home());
-        entered.inspect_err(|_| {
-            let _ = cx.gpu().cuSurfObjectDestroy(self.0);
-        })?;
-        Ok(self.0)
-    }
-}
-
-/// Returns the name of the object with the driver's handle `raw`; it may be destroyed.
-fn name_of<T>(table: &Table, raw: *mut T) -> CuResult<u64> {
-    table.find(|object| object.is(raw)).ok_or(CudaError::INVALID_VALUE)
-}
-
-impl Answer<ArrayId> for CUarray {
-    fn answer(self, cx: &CallContext<'_>) -> CuResult<ArrayId> {
-        Ok(ArrayId(name_of(&cx.session.objects.arrays, self)?))
-    }
-}
-
-impl Answer<MipmappedArrayId> for CUmipmappedArray {
-    fn answer(self, cx: &CallContext<'_>) -> CuResult<MipmappedArrayId> {
-        Ok(MipmappedArrayId(name_of(&cx.session.objects.mipmaps, self)?))
-    }
 }
 
 #[cfg(test)]

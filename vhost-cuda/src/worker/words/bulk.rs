@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words for the contents of the bulk input.
+//! Words for the contents of the bulk input, and for what belongs to the call.
 
 use std::ffi::CString;
 
 use virtio_cuda_protocol::cuda::Reader;
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CheckedOperations, CuResult, CudaError, Edges, Links, RawDevResource};
+use crate::worker::gpu::{
+    CUcontext, CheckedOperations, CuResult, CudaError, Driver, Edges, Links, MAX_GROUPS, RawDevResource,
+};
 use crate::worker::resolve::Resolve;
 use crate::worker::words::contents::{self, take};
 use crate::worker::words::values::memory_operations;
 
-/// The maximum number of parts in one split, and in one description: more than any device has multiprocessors.
-pub const MAX_GROUPS: u32 = 1024;
-
-/// Defines words without arguments, whose values come from the bulk input.
+/// Defines words without arguments, whose values come from the call.
 macro_rules! bulk {
     ($($(#[$doc:meta])* $word:ident() -> $name:ident: $host:ty = |$cx:ident| $made:expr;)*) => { $(
         $(#[$doc])*
@@ -39,6 +38,14 @@ bulk! {
     links() -> BulkLinks: Links = |cx| contents::all_links(cx);
     /// Operations on memory at addresses of the session.
     operations() -> BulkOperations: CheckedOperations = |cx| checked_operations(cx);
+    /// The current context.
+    current_context() -> CurrentContext: CUcontext = |cx| cx.resolve(cx.context);
+    /// The driver.
+    driver() -> TheDriver: &'static Driver = |cx| Ok(cx.gpu());
+    /// The driver's version.
+    driver_version() -> DriverVersion: i32 = |cx| Ok(cx.gpu().cuDriverGetVersion()?.0);
+    /// The room in the bulk output, in bytes.
+    room() -> Room: u64 = |cx| Ok(cx.bulk_out.room());
     /// Resources of a device, by their names.
     resources() -> BulkResources: Vec<RawDevResource> = |cx| named_resources(cx);
 }

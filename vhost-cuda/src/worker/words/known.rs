@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Words of the call table for results that come from the worker's state instead of the driver.
 
-use virtio_cuda_protocol::cuda::{GraphNodeId, NODE_MEMCPY};
+use virtio_cuda_protocol::cuda::{FunctionId, GraphNodeId, NODE_MEMCPY};
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, RawTensorMap};
+use crate::worker::gpu::{CUgraph, Code, CuResult, RawDevResource, RawTensorMap};
+use crate::worker::objects::Kind;
 use crate::worker::resolve::{Ready, Resolve};
 
 /// See [`kept_flags`].
@@ -34,6 +35,52 @@ pub fn known_kind(node: GraphNodeId) -> KnownKind {
 impl Resolve<'_, Option<u32>> for KnownKind {
     fn resolve(self, cx: &CallContext<'_>) -> CuResult<Option<u32>> {
         Ok(cx.session.graphs.disguised_copy(self.0).map(|_| NODE_MEMCPY))
+    }
+}
+
+/// See [`graph_of`].
+pub struct GraphOf(GraphNodeId);
+
+/// The graph that a node is in.
+pub fn graph_of(node: GraphNodeId) -> GraphOf {
+    GraphOf(node)
+}
+
+impl Resolve<'_, CUgraph> for GraphOf {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraph> {
+        cx.session.graphs.graph_of(cx.held(), self.0)
+    }
+}
+
+/// See [`code`].
+pub struct CodeOf(FunctionId);
+
+/// A function or kernel, by which of the two it is.
+pub fn code(function: FunctionId) -> CodeOf {
+    CodeOf(function)
+}
+
+impl Resolve<'_, Code> for CodeOf {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Code> {
+        let object = cx.session.objects.functions.get(self.0.0)?;
+        Ok(match object.kind() {
+            Kind::Kernel => Code::Kernel(cx.held().keep(object)),
+            Kind::Plain => Code::Function(cx.held().keep(object)),
+        })
+    }
+}
+
+/// See [`resource`].
+pub struct KnownResource(u64);
+
+/// The resource of a device that has this name.
+pub fn resource(name: u64) -> KnownResource {
+    KnownResource(name)
+}
+
+impl Resolve<'_, RawDevResource> for KnownResource {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawDevResource> {
+        cx.session.resources.get(self.0)
     }
 }
 

@@ -11,8 +11,8 @@ mod shared;
 mod texture;
 pub mod values;
 
-pub use bulk::{MAX_GROUPS, edges, links, name, operations, resources};
-pub use known::{kept_flags, known_kind, tensor_map};
+pub use bulk::{current_context, driver, driver_version, edges, links, name, operations, resources, room};
+pub use known::{code, graph_of, kept_flags, known_kind, resource, tensor_map};
 pub use launch::{MAX_PARAM_BYTES, attribute_value, function_attribute, launch, launch_with, no_function};
 pub use memory::{granted, memory, one, opaque, private, shareable};
 pub use shared::{EMULATED, EMULATED_DESCRIPTOR, handle_with, in_guest, shared_event, shared_pool};

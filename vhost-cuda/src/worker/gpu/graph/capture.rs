@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::{DevicePtr, MemoryOperation};
 
 use super::super::raw::RawMemoryOperation;
 use super::super::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, Driver};
-use super::Links;
+use super::{InGraph, Links};
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 pub const CAPTURE_RELAXED: c_int = 2;
@@ -127,6 +127,13 @@ impl Driver {
             }
         }
         Ok(CaptureInfo { status, id, graph, links })
+    }
+
+    /// Returns the state of the stream's capture: `CUstreamCaptureStatus`, its id, the graph and the nodes that the next work
+    /// depends on. The graph is null if the stream does not capture.
+    pub fn capture_state(&self, stream: CUstream) -> CuResult<(c_int, u64, CUgraph, InGraph<Links>)> {
+        let CaptureInfo { status, id, graph, links } = self.capture_info(stream)?;
+        Ok((status, id, graph, InGraph { graph, found: links }))
     }
 
     /// Sets (flag 1) or extends the dependencies of the stream's next work.

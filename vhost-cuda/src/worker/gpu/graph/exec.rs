@@ -4,9 +4,28 @@
 use std::ffi::c_int;
 
 use super::super::raw::{RawInstantiate, RawUpdate};
-use super::super::{CUgraph, CUgraphExec, CUgraphNode, CUstream, CuResult, CudaError, Driver};
+use super::super::{CUcontext, CUgraph, CUgraphExec, CUgraphNode, CUstream, CuResult, CudaError, Driver};
+use super::InGraph;
 
 impl Driver {
+    /// Instantiates a graph. Does not report the reason of a failure.
+    pub fn instantiate_with_flags(&self, graph: CUgraph, flags: u64) -> CuResult<(InGraph<CUgraphExec>,)> {
+        let (found,) = self.cuGraphInstantiateWithFlags(graph, flags)?;
+        Ok((InGraph { graph, found },))
+    }
+
+    /// Creates a handle for a conditional node of a graph.
+    pub fn conditional_handle(
+        &self,
+        graph: CUgraph,
+        context: CUcontext,
+        default_value: u32,
+        flags: u32,
+    ) -> CuResult<(InGraph<u64>,)> {
+        let (found,) = self.cuGraphConditionalHandleCreate(graph, context, default_value, flags)?;
+        Ok((InGraph { graph, found },))
+    }
+
     /// Instantiates a graph. On an error, returns the `CUgraphInstantiateResult` and the node.
     pub fn instantiate(
         &self,

@@ -27,6 +27,15 @@ pub struct Edges {
     pub to: Links,
 }
 
+/// A part of a graph, with the graph: nodes have names by the graph that they are in.
+#[derive(Debug)]
+pub struct InGraph<T> {
+    /// The graph.
+    pub graph: CUgraph,
+    /// Its part.
+    pub found: T,
+}
+
 impl Links {
     /// Returns null if no edge has data: older drivers do not support edge data.
     pub(super) fn edges(&self) -> *const CUgraphEdgeData {
@@ -40,7 +49,7 @@ impl Links {
 
 impl Driver {
     /// Returns the nodes of a graph, or its roots.
-    pub fn graph_nodes(&self, graph: CUgraph, roots: bool) -> CuResult<Vec<CUgraphNode>> {
+    pub fn graph_nodes(&self, graph: CUgraph, roots: bool) -> CuResult<(InGraph<Vec<CUgraphNode>>,)> {
         let get = |nodes: *mut CUgraphNode, count: &mut usize| {
             // SAFETY: `nodes` is null or has room for `count`.
             unsafe {
@@ -58,11 +67,11 @@ impl Driver {
             get(nodes.as_mut_ptr(), &mut count)?;
         }
         nodes.truncate(count);
-        Ok(nodes)
+        Ok((InGraph { graph, found: nodes },))
     }
 
-    /// Returns the edges of a graph: both ends and the data.
-    pub fn graph_edges(&self, graph: CUgraph) -> CuResult<(Vec<CUgraphNode>, Links)> {
+    /// Returns the edges of a graph.
+    pub fn graph_edges(&self, graph: CUgraph) -> CuResult<(InGraph<Edges>,)> {
         let mut count = 0;
         // SAFETY: asks for the count only.
         unsafe { self.cuGraphGetEdges_v2(graph, null_mut(), null_mut(), null_mut(), &raw mut count) }?;
@@ -80,7 +89,7 @@ impl Driver {
                 )
             }?;
         }
-        Ok((from, to))
+        Ok((InGraph { graph, found: Edges { from, to } },))
     }
 
     /// Adds or removes edges.
@@ -96,8 +105,19 @@ impl Driver {
         }
     }
 
-    /// Returns the nodes that a node depends on, or those that depend on it.
-    pub fn node_links(&self, node: CUgraphNode, dependents: bool) -> CuResult<Links> {
+    /// Returns the copy of a node in `clone`, a clone of its graph.
+    pub fn find_in_clone(&self, node: CUgraphNode, clone: CUgraph) -> CuResult<(InGraph<CUgraphNode>,)> {
+        let (found,) = self.cuGraphNodeFindInClone(node, clone)?;
+        Ok((InGraph { graph: clone, found },))
+    }
+
+    /// Returns the nodes that a node of `graph` depends on, or those that depend on it.
+    pub fn node_links(
+        &self,
+        graph: CUgraph,
+        node: CUgraphNode,
+        dependents: bool,
+    ) -> CuResult<(InGraph<Links>,)> {
         let get = |nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: &mut usize| {
             // SAFETY: both are null or have room for `count`.
             unsafe {
@@ -114,6 +134,6 @@ impl Driver {
         if count > 0 {
             get(links.nodes.as_mut_ptr(), links.edges.as_mut_ptr().cast(), &mut count)?;
         }
-        Ok(links)
+        Ok((InGraph { graph, found: links },))
     }
 }

@@ -9,7 +9,6 @@ use crate::worker::callbacks::{CALLBACKS, run_node, run_once};
 use crate::worker::gpu::{CUstream, CuResult, CudaError, Links};
 use crate::worker::graphs::Capturing;
 use crate::worker::handlers::graph::node::{add_wrapped_copy, tie_callback};
-use crate::worker::handlers::graph::put_links;
 use crate::worker::words::contents::{all_links, bulk, take};
 
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
@@ -77,20 +76,6 @@ pub fn cuStreamEndCapture(cx: &mut CallContext<'_>, stream: StreamId) -> CuResul
         return Ok((GraphId(0),));
     }
     Ok((cx.session.graphs.name_graph(graph, None),))
-}
-
-/// Returns the state of a stream's capture.
-pub fn cuStreamGetCaptureInfo_v3(
-    cx: &mut CallContext<'_>,
-    stream: StreamId,
-) -> CuResult<(i32, u64, GraphId, u32)> {
-    let info = cx.gpu().capture_info(cx.resolve(stream)?)?;
-    if info.status != ACTIVE {
-        return Ok((info.status, 0, GraphId(0), 0));
-    }
-    let graph = cx.session.graphs.name_graph(info.graph, None);
-    let count = put_links(cx, graph, &info.links)?;
-    Ok((info.status, info.id, graph, count))
 }
 
 /// Captures into a graph.

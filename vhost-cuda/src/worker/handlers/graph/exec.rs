@@ -8,11 +8,13 @@ use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, 
 
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::destroy_user_object;
-use crate::worker::gpu::{CUgraphExec, CUgraphNode, CuResult, CudaError};
+use crate::worker::gpu::{CUgraphExec, CUgraphNode, CuResult, CudaError, InGraph};
+use crate::worker::graphs::Taken;
 use crate::worker::handlers::graph::end_leases;
 use crate::worker::handlers::graph::own_functions;
 use crate::worker::objects::Object;
-use crate::worker::objects::lifecycle::Destroy;
+use crate::worker::objects::lifecycle::{Create, Destroy};
+use crate::worker::objects::user_objects::within;
 
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 pub(super) const MOVE: u32 = 1;
@@ -54,19 +56,6 @@ pub fn cuGraphInstantiateWithParams(
         }
         Err((error, result, node)) => Ok((error.0, result, graphs.name_node(node, graph))),
     }
-}
-
-/// Instantiates a graph. Does not report the reason of a failure.
-pub fn cuGraphInstantiateWithFlags(
-    cx: &mut CallContext<'_>,
-    exec: GraphExecId,
-    graph: GraphId,
-    flags: u64,
-) -> CuResult<()> {
-    let graphs = &cx.session.graphs;
-    let _name = graphs.take_exec_name(exec)?;
-    let (raw,) = cx.gpu().cuGraphInstantiateWithFlags(cx.graph(graph)?, flags)?;
-    add(cx, exec, made(cx, raw, graph))
 }
 
 /// Instantiates a graph that device code can launch, too.
@@ -113,7 +102,7 @@ fn shown(cx: &CallContext<'_>, graph: GraphId, node: CUgraphNode) -> CUgraphNode
             .gpu()
             .cuGraphChildGraphNodeGetGraph(outer)
             .and_then(|(inner,)| cx.gpu().graph_nodes(inner, false));
-        inner.is_ok_and(|nodes| nodes.contains(&node))
+        inner.is_ok_and(|(nodes,)| nodes.found.contains(&node))
     };
     let copies = cx.session.graphs.disguised_in(graph);
     copies.into_iter().map(|(outer, _)| outer).find(|outer| holds(*outer)).unwrap_or(node)
@@ -142,19 +131,6 @@ pub fn cuGraphExecUpdate_v2(
     Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
 }
 
-/// Creates a handle for a conditional node.
-pub fn cuGraphConditionalHandleCreate(
-    cx: &mut CallContext<'_>,
-    graph: GraphId,
-    default_value: u32,
-    flags: u32,
-) -> CuResult<(u64,)> {
-    let (raw, context) = (cx.graph(graph)?, cx.resolve(cx.context)?);
-    let (handle,) = cx.gpu().cuGraphConditionalHandleCreate(raw, context, default_value, flags)?;
-    cx.session.graphs.add_conditional_handle(graph, handle)?;
-    Ok((handle,))
-}
-
 /// Creates a user object. It has the name of its destructor, which also removes it from the table.
 pub fn cuUserObjectCreate(
     cx: &mut CallContext<'_>,
@@ -173,30 +149,6 @@ pub fn cuUserObjectCreate(
         let (raw,) = unsafe { gpu.cuUserObjectCreate(data, Some(destroy_user_object), count, flags) }?;
         Ok(raw)
     })
-}
-
-/// Retains references to a user object.
-pub fn cuUserObjectRetain(cx: &mut CallContext<'_>, object: UserObjectId, count: u32) -> CuResult<()> {
-    let gpu = cx.gpu();
-    cx.session.objects.user_objects.change(object.0, false, |raw, own| {
-        gpu.cuUserObjectRetain(raw, count)?;
-        Ok(own.saturating_add(count.into()))
-    })
-}
-
-/// Releases references to a user object, at most as many as the program holds.
-pub fn cuUserObjectRelease(cx: &mut CallContext<'_>, object: UserObjectId, count: u32) -> CuResult<()> {
-    let gpu = cx.gpu();
-    cx.session.objects.user_objects.change(object.0, false, |raw, own| {
-        gpu.cuUserObjectRelease(raw, within(count, own))?;
-        Ok(own - own.min(count.into()))
-    })
-}
-
-/// Limits a count to `most`, unless the driver refuses the count anyway.
-fn within(count: u32, most: u64) -> u32 {
-    let wrong = i32::try_from(count).is_err();
-    if wrong { count } else { u32::try_from(most).map_or(count, |most| count.min(most)) }
 }
 
 /// Makes a graph own references to a user object.
@@ -242,6 +194,17 @@ pub fn cuGraphReleaseUserObject(
         graphs.set_user_objects(graph, object, of_graph.saturating_sub(count.into()));
         Ok(own)
     })
+}
+
+impl Create for GraphExecId {
+    type Raw = InGraph<CUgraphExec>;
+    type Reserved = Taken<'static>;
+    fn reserve(self, cx: &CallContext<'_>) -> CuResult<Taken<'static>> {
+        cx.session.graphs.take_exec_name(self)
+    }
+    fn made(self, cx: &CallContext<'_>, _name: Taken<'static>, raw: Self::Raw) -> CuResult<()> {
+        add(cx, self, made(cx, raw.found, cx.session.graphs.name_graph(raw.graph, None)))
+    }
 }
 
 impl Destroy for GraphExecId {

@@ -6,23 +6,15 @@ pub mod exec;
 pub mod node;
 pub mod own_functions;
 
-use virtio_cuda_protocol::cuda::{GraphEdge, GraphId, GraphNodeId, NodeLink};
+use virtio_cuda_protocol::cuda::{GraphId, GraphNodeId};
 
 use crate::worker::call::CallContext;
-use crate::worker::gpu::{CuResult, CudaError, Links};
+use crate::worker::gpu::{CuResult, CudaError};
 use crate::worker::graphs::Lease;
 use crate::worker::handlers::graph::node::replace_function;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::pools;
 use crate::worker::state::SessionState;
-use crate::worker::words::contents::put_all;
-
-/// Writes edges with the guest's node names. All nodes are in `graph`.
-pub fn put_links(cx: &mut CallContext<'_>, graph: GraphId, links: &Links) -> CuResult<u32> {
-    let graphs = &cx.session.graphs;
-    let named = links.nodes.iter().zip(&links.edges);
-    put_all(cx, named.map(|(&node, &data)| NodeLink { node: graphs.name_node(node, graph), data }))
-}
 
 /// Frees memory that only graph nodes could allocate, once no such graph is left.
 pub fn end_leases(session: &SessionState, leases: Vec<Lease>) {
@@ -48,43 +40,6 @@ pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId)
         graphs.add_disguised(twin, raw, copy);
     }
     Ok(())
-}
-
-/// Returns the nodes of a graph.
-pub fn graph_nodes(cx: &mut CallContext<'_>, graph: GraphId, roots: u32) -> CuResult<(u32,)> {
-    let nodes = cx.gpu().graph_nodes(cx.graph(graph)?, roots != 0)?;
-    let graphs = &cx.session.graphs;
-    Ok((put_all(cx, nodes.into_iter().map(|node| graphs.name_node(node, graph)))?,))
-}
-
-/// Returns the edges of a graph.
-pub fn cuGraphGetEdges_v2(cx: &mut CallContext<'_>, graph: GraphId) -> CuResult<(u32,)> {
-    let (from, to) = cx.gpu().graph_edges(cx.graph(graph)?)?;
-    let graphs = &cx.session.graphs;
-    let edges = from.into_iter().zip(to.nodes.into_iter().zip(to.edges)).map(|(from, (to, data))| {
-        GraphEdge { from: graphs.name_node(from, graph), to: graphs.name_node(to, graph), data }
-    });
-    Ok((put_all(cx, edges)?,))
-}
-
-/// Returns the nodes that a node depends on, or those that depend on it.
-pub fn graph_node_links(cx: &mut CallContext<'_>, node: GraphNodeId, dependents: u32) -> CuResult<(u32,)> {
-    let raw = cx.node(node)?;
-    let graph = cx.session.graphs.graph_name_of(node)?;
-    let links = cx.gpu().node_links(raw, dependents != 0)?;
-    Ok((put_links(cx, graph, &links)?,))
-}
-
-/// Returns the copy of a node in a cloned graph.
-pub fn cuGraphNodeFindInClone(
-    cx: &mut CallContext<'_>,
-    original: GraphNodeId,
-    clone: GraphId,
-) -> CuResult<(GraphNodeId,)> {
-    let graphs = &cx.session.graphs;
-    cx.enter(&[clone], &[original]);
-    let (raw,) = cx.gpu().cuGraphNodeFindInClone(cx.node(original)?, cx.graph(clone)?)?;
-    Ok((graphs.name_node(raw, clone),))
 }
 
 /// Returns the graph of a child graph node.

@@ -14,8 +14,8 @@ use crate::worker::allocations::Origin;
 use crate::worker::call::CallContext;
 use crate::worker::callbacks::{forget, run_node};
 use crate::worker::gpu::{
-    CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, CuResult, CudaError, Edges, Links,
-    NodeParameters,
+    CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, Code, CuResult, CudaError, Edges,
+    InGraph, Links, NodeParameters,
 };
 use crate::worker::graphs::Lease;
 use crate::worker::handlers::graph::end_leases;
@@ -30,8 +30,6 @@ use crate::worker::words::values::memory_operations;
 
 /// The maximum number of graphs in a conditional node.
 const MAX_CONDITIONAL_GRAPHS: u32 = 64;
-/// The maximum number of queried parameters.
-const MAX_PARAMS: usize = 32_764;
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`.
 const NO_DESTRUCTOR_SYNC: u32 = 1;
 
@@ -310,11 +308,11 @@ fn replace(
     let graphs = &cx.session.graphs;
     let (old, graph, name) = (cx.node(node)?, graphs.graph_of(cx.held(), node)?, graphs.graph_name_of(node)?);
     graphs.check_removable(node)?;
-    let before = cx.gpu().node_links(old, false)?;
-    let after = cx.gpu().node_links(old, true)?;
-    let (new, copy) = add(graph, &before)?;
-    let from = vec![new; after.nodes.len()];
-    cx.gpu().change_edges(graph, Edges { from, to: after }, true)?;
+    let (before,) = cx.gpu().node_links(graph, old, false)?;
+    let (InGraph { found: to, .. },) = cx.gpu().node_links(graph, old, true)?;
+    let (new, copy) = add(graph, &before.found)?;
+    let from = vec![new; to.nodes.len()];
+    cx.gpu().change_edges(graph, Edges { from, to }, true)?;
     cx.gpu().cuGraphDestroyNode(old)?;
     graphs.remove_node(node)?;
     graphs.add_node(node, new, name, copy);
@@ -413,25 +411,12 @@ pub fn cuGraphExecNodeSetParams(
 fn layout(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -> CuResult<Vec<ParamLayout>> {
     // A driver may return a kernel in place of a function, but a query of the parameters distinguishes them.
     let is_this = |object: &Object| object.is(function) && object.kind() == Kind::Kernel;
-    let kernel = match cx.session.objects.functions.find(is_this) {
-        Some(_) => Some(function as CUkernel),
-        None => function.is_null().then_some(kernel),
+    let code = match cx.session.objects.functions.find(is_this) {
+        Some(_) => Code::Kernel(function.cast()),
+        None if function.is_null() => Code::Kernel(kernel),
+        None => Code::Function(function),
     };
-    let mut layouts = Vec::new();
-    for index in 0..MAX_PARAMS {
-        let found = match kernel {
-            Some(kernel) => cx.gpu().cuKernelGetParamInfo(kernel, index),
-            None => cx.gpu().cuFuncGetParamInfo(function, index),
-        };
-        match found {
-            Ok((offset, bytes)) if offset <= MAX_PARAMS && bytes <= MAX_PARAMS => {
-                layouts.push(ParamLayout { offset: offset as u32, bytes: bytes as u32 });
-            }
-            Ok(_) | Err(CudaError::INVALID_VALUE) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(layouts)
+    Ok(cx.gpu().parameters(code)?.0)
 }
 
 /// Returns the guest's name of the function that a kernel node launches.

@@ -13,7 +13,7 @@ use crate::worker::handlers::module::image::{
     charge_image, check, image, keep_module, loaded_module, read_and_keep,
 };
 use crate::worker::jit::JitArguments;
-use crate::worker::linker::{Link, LinkInput};
+use crate::worker::linker::LinkInput;
 use crate::worker::objects::lifecycle::Destroy;
 use crate::worker::quota::Holder;
 
@@ -51,13 +51,6 @@ pub fn jit_logs(cx: &mut CallContext<'_>) -> CuResult<(u32, u32, f32, u32)> {
     let error = &logs.error[..logs.error.len().min(room - info.len())];
     cx.bulk_out.put(&[info, error].concat())?;
     Ok((info.len() as u32, error.len() as u32, logs.wall_time, logs.threads_per_block))
-}
-
-/// Begins a link.
-pub fn cuLinkCreate_v2(cx: &mut CallContext<'_>, link: LinkId, options: JitOptions) -> CuResult<()> {
-    let arguments = JitArguments::new(&options)?;
-    let gpu = cx.gpu();
-    cx.session.links.add(link.0, || Link::begin(gpu, arguments))
 }
 
 /// Adds an input to a link.

@@ -4,9 +4,10 @@
 pub(super) use vhost_cuda_common::nvml::Nvml;
 pub(super) use virtio_cuda_protocol::cuda::*;
 
+pub(super) use super::super::answer::{Answer, Outcome};
 pub(super) use super::super::call::CallContext;
 pub(super) use super::super::marks::Place;
-pub(super) use super::super::resolve::{Answer, Region, Resolve, elements, rows};
+pub(super) use super::super::resolve::{Region, Resolve, elements, rows};
 use super::super::work::Work;
 pub(super) use crate::worker::gpu::{CuResult, CudaError, STREAM_LEGACY};
 pub(super) use crate::worker::handlers;

@@ -280,7 +280,15 @@ pub fn cuDevSmResourceSplitByCount(
     let flags = take::<u32>(&mut args)?;
     let min_count = take::<u32>(&mut args)?;
     finish(args)?;
-    let (groups,): (u32,) = { handlers::cuDevSmResourceSplitByCount(cx, input, groups, flags, min_count) }?;
+    let (groups,): (u32,) = {
+        let (groups,) = cx.session.gpu.split_multiprocessors(
+            Resolve::resolve(resource(input), cx)?,
+            Resolve::resolve(groups, cx)?,
+            Resolve::resolve(flags, cx)?,
+            Resolve::resolve(min_count, cx)?,
+        )?;
+        Ok((<_ as Answer<u32>>::answer(groups, cx)?,))
+    }?;
     put(&groups, results)
 }
 

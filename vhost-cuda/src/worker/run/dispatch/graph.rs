@@ -48,7 +48,11 @@ pub fn graph_nodes(cx: &mut CallContext<'_>, mut args: Reader<'_>, results: &mut
     let graph = take::<GraphId>(&mut args)?;
     let roots = take::<u32>(&mut args)?;
     finish(args)?;
-    let (count,): (u32,) = { handlers::graph_nodes(cx, graph, roots) }?;
+    let (count,): (u32,) = {
+        let (count,) =
+            cx.session.gpu.graph_nodes(Resolve::resolve(graph, cx)?, Resolve::resolve(roots, cx)?)?;
+        Ok((<_ as Answer<u32>>::answer(count, cx)?,))
+    }?;
     put(&count, results)
 }
 
@@ -60,7 +64,10 @@ pub fn cuGraphGetEdges_v2(
 ) -> CuResult<()> {
     let graph = take::<GraphId>(&mut args)?;
     finish(args)?;
-    let (count,): (u32,) = { handlers::cuGraphGetEdges_v2(cx, graph) }?;
+    let (count,): (u32,) = {
+        let (count,) = cx.session.gpu.graph_edges(Resolve::resolve(graph, cx)?)?;
+        Ok((<_ as Answer<u32>>::answer(count, cx)?,))
+    }?;
     put(&count, results)
 }
 
@@ -106,7 +113,15 @@ pub fn graph_node_links(
     let node = take::<GraphNodeId>(&mut args)?;
     let dependents = take::<u32>(&mut args)?;
     finish(args)?;
-    let (count,): (u32,) = { handlers::graph_node_links(cx, node, dependents) }?;
+    let (count,): (u32,) = {
+        cx.enter(&[], &[node]);
+        let (count,) = cx.session.gpu.node_links(
+            Resolve::resolve(graph_of(node), cx)?,
+            Resolve::resolve(node, cx)?,
+            Resolve::resolve(dependents, cx)?,
+        )?;
+        Ok((<_ as Answer<u32>>::answer(count, cx)?,))
+    }?;
     put(&count, results)
 }
 
@@ -147,7 +162,12 @@ pub fn cuGraphNodeFindInClone(
     let original = take::<GraphNodeId>(&mut args)?;
     let clone = take::<GraphId>(&mut args)?;
     finish(args)?;
-    let (node,): (GraphNodeId,) = { handlers::cuGraphNodeFindInClone(cx, original, clone) }?;
+    let (node,): (GraphNodeId,) = {
+        cx.enter(&[clone], &[original]);
+        let (node,) =
+            cx.session.gpu.find_in_clone(Resolve::resolve(original, cx)?, Resolve::resolve(clone, cx)?)?;
+        Ok((<_ as Answer<GraphNodeId>>::answer(node, cx)?,))
+    }?;
     put(&node, results)
 }
 
@@ -407,7 +427,10 @@ pub fn cuGraphInstantiateWithFlags(
     let graph = take::<GraphId>(&mut args)?;
     let flags = take::<u64>(&mut args)?;
     finish(args)?;
-    handlers::cuGraphInstantiateWithFlags(cx, exec, graph, flags)
+    let reserved = lifecycle::Create::reserve(exec, cx)?;
+    let (raw,) =
+        cx.session.gpu.instantiate_with_flags(Resolve::resolve(graph, cx)?, Resolve::resolve(flags, cx)?)?;
+    lifecycle::Create::made(exec, cx, reserved, raw)
 }
 
 /// Makes a graph executable that device code launches, too. `exec` is the driver's own handle, because device
@@ -441,7 +464,15 @@ pub fn cuGraphConditionalHandleCreate(
     let default_value = take::<u32>(&mut args)?;
     let flags = take::<u32>(&mut args)?;
     finish(args)?;
-    let (handle,): (u64,) = { handlers::cuGraphConditionalHandleCreate(cx, graph, default_value, flags) }?;
+    let (handle,): (u64,) = {
+        let (handle,) = cx.session.gpu.conditional_handle(
+            Resolve::resolve(graph, cx)?,
+            Resolve::resolve(current_context(), cx)?,
+            Resolve::resolve(default_value, cx)?,
+            Resolve::resolve(flags, cx)?,
+        )?;
+        Ok((<_ as Answer<u64>>::answer(handle, cx)?,))
+    }?;
     put(&handle, results)
 }
 
@@ -517,7 +548,12 @@ pub fn cuUserObjectRetain(
     let object = take::<UserObjectId>(&mut args)?;
     let count = take::<u32>(&mut args)?;
     finish(args)?;
-    handlers::cuUserObjectRetain(cx, object, count)
+    Outcome::outcome(cx.session.objects.user_objects.retain(
+        Resolve::resolve(driver(), cx)?,
+        Resolve::resolve(object, cx)?,
+        Resolve::resolve(count, cx)?,
+    ))?;
+    Ok(())
 }
 
 /// Gives `count` references back.
@@ -529,7 +565,12 @@ pub fn cuUserObjectRelease(
     let object = take::<UserObjectId>(&mut args)?;
     let count = take::<u32>(&mut args)?;
     finish(args)?;
-    handlers::cuUserObjectRelease(cx, object, count)
+    Outcome::outcome(cx.session.objects.user_objects.release(
+        Resolve::resolve(driver(), cx)?,
+        Resolve::resolve(object, cx)?,
+        Resolve::resolve(count, cx)?,
+    ))?;
+    Ok(())
 }
 
 /// Makes the graph own `count` references.

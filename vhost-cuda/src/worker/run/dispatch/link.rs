@@ -39,7 +39,12 @@ pub fn cuLinkCreate_v2(
     let link = take::<LinkId>(&mut args)?;
     let options = take::<JitOptions>(&mut args)?;
     finish(args)?;
-    handlers::cuLinkCreate_v2(cx, link, options)
+    Outcome::outcome(cx.session.links.begin(
+        Resolve::resolve(driver(), cx)?,
+        Resolve::resolve(link, cx)?,
+        Resolve::resolve(options, cx)?,
+    ))?;
+    Ok(())
 }
 
 /// Bulk in: a name of `name_bytes` bytes, then the input. [`Opcode::jit_logs`] then returns the logs.

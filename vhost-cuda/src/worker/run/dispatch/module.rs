@@ -193,7 +193,10 @@ pub fn function_layout(
 ) -> CuResult<()> {
     let function = take::<FunctionId>(&mut args)?;
     finish(args)?;
-    let (count,): (u32,) = { handlers::function_layout(cx, function) }?;
+    let (count,): (u32,) = {
+        let (count,) = cx.session.gpu.parameters(Resolve::resolve(code(function), cx)?)?;
+        Ok((<_ as Answer<u32>>::answer(count, cx)?,))
+    }?;
     put(&count, results)
 }
 
@@ -423,7 +426,10 @@ pub fn module_function_names(
 ) -> CuResult<()> {
     let module = take::<ModuleId>(&mut args)?;
     finish(args)?;
-    let (count, bytes): (u32, u64) = { handlers::module_function_names(cx, module) }?;
+    let (count, bytes): (u32, u64) = {
+        let (count, bytes) = cx.session.gpu.function_names(Resolve::resolve(module, cx)?)?;
+        Ok((<_ as Answer<u32>>::answer(count, cx)?, <_ as Answer<u64>>::answer(bytes, cx)?))
+    }?;
     put(&count, results)?;
     put(&bytes, results)
 }
@@ -436,7 +442,10 @@ pub fn library_kernel_names(
 ) -> CuResult<()> {
     let library = take::<LibraryId>(&mut args)?;
     finish(args)?;
-    let (count, bytes): (u32, u64) = { handlers::library_kernel_names(cx, library) }?;
+    let (count, bytes): (u32, u64) = {
+        let (count, bytes) = cx.session.gpu.kernel_names(Resolve::resolve(library, cx)?)?;
+        Ok((<_ as Answer<u32>>::answer(count, cx)?, <_ as Answer<u64>>::answer(bytes, cx)?))
+    }?;
     put(&count, results)?;
     put(&bytes, results)
 }

@@ -31,7 +31,12 @@ pub fn session_output(
 ) -> CuResult<()> {
     let fd = take::<u32>(&mut args)?;
     finish(args)?;
-    let (bytes, left): (u64, u64) = { handlers::session_output(cx, fd) }?;
+    let (bytes, left): (u64, u64) = {
+        let (bytes, left) = Outcome::outcome(
+            cx.session.output.take(Resolve::resolve(fd, cx)?, Resolve::resolve(room(), cx)?),
+        )?;
+        Ok((<_ as Answer<u64>>::answer(bytes, cx)?, <_ as Answer<u64>>::answer(left, cx)?))
+    }?;
     put(&bytes, results)?;
     put(&left, results)
 }
@@ -93,7 +98,10 @@ pub fn session_statistics(
     results: &mut Writer<'_>,
 ) -> CuResult<()> {
     finish(args)?;
-    let (copies, copy_ns): (u64, u64) = { handlers::session_statistics(cx) }?;
+    let (copies, copy_ns): (u64, u64) = {
+        let (copies, copy_ns) = Outcome::outcome(cx.session.copy_time.so_far())?;
+        Ok((<_ as Answer<u64>>::answer(copies, cx)?, <_ as Answer<u64>>::answer(copy_ns, cx)?))
+    }?;
     put(&copies, results)?;
     put(&copy_ns, results)
 }
@@ -119,19 +127,24 @@ pub fn session_next_callback(
 /// call in their flags (`CALL_CORRELATION_SHIFT`).
 pub fn trace_start(cx: &mut CallContext<'_>, args: Reader<'_>, _results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    handlers::trace_start(cx)
+    Outcome::outcome(cx.session.trace.start(Resolve::resolve(driver_version(), cx)?))?;
+    Ok(())
 }
 
 /// Ends the measurement. Its results stay until they are read.
 pub fn trace_stop(cx: &mut CallContext<'_>, args: Reader<'_>, _results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    handlers::trace_stop(cx)
+    Outcome::outcome(cx.session.trace.stop())?;
+    Ok(())
 }
 
 /// The clock of measurements, in nanoseconds.
 pub fn trace_clock(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    let (ns,): (u64,) = { handlers::trace_clock(cx) }?;
+    let (ns,): (u64,) = {
+        let ns = Outcome::outcome(cx.session.trace.clock())?;
+        Ok((<_ as Answer<u64>>::answer(ns, cx)?,))
+    }?;
     put(&ns, results)
 }
 
@@ -139,7 +152,14 @@ pub fn trace_clock(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Wri
 /// were lost for lack of room since the last call.
 pub fn trace_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    let (bytes, left, dropped): (u64, u64, u64) = { handlers::trace_read(cx) }?;
+    let (bytes, left, dropped): (u64, u64, u64) = {
+        let (bytes, left, dropped) = Outcome::outcome(cx.session.trace.read(Resolve::resolve(room(), cx)?))?;
+        Ok((
+            <_ as Answer<u64>>::answer(bytes, cx)?,
+            <_ as Answer<u64>>::answer(left, cx)?,
+            <_ as Answer<u64>>::answer(dropped, cx)?,
+        ))
+    }?;
     put(&bytes, results)?;
     put(&left, results)?;
     put(&dropped, results)
@@ -149,7 +169,10 @@ pub fn trace_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writ
 pub fn trace_name(cx: &mut CallContext<'_>, mut args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     let name = take::<u32>(&mut args)?;
     finish(args)?;
-    let (bytes,): (u64,) = { handlers::trace_name(cx, name) }?;
+    let (bytes,): (u64,) = {
+        let bytes = Outcome::outcome(cx.session.trace.name(Resolve::resolve(name, cx)?))?;
+        Ok((<_ as Answer<u64>>::answer(bytes, cx)?,))
+    }?;
     put(&bytes, results)
 }
 
@@ -169,7 +192,15 @@ pub fn profile_start(
 /// clock of the recording, read at the call.
 pub fn profile_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    let (bytes, open, ns): (u64, u32, u64) = { handlers::profile_read(cx) }?;
+    let (bytes, open, ns): (u64, u32, u64) = {
+        let (bytes, open, ns) =
+            Outcome::outcome(cx.session.profile.relay.read(Resolve::resolve(room(), cx)?))?;
+        Ok((
+            <_ as Answer<u64>>::answer(bytes, cx)?,
+            <_ as Answer<u32>>::answer(open, cx)?,
+            <_ as Answer<u64>>::answer(ns, cx)?,
+        ))
+    }?;
     put(&bytes, results)?;
     put(&open, results)?;
     put(&ns, results)
@@ -178,5 +209,6 @@ pub fn profile_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Wr
 /// Ends the recording. What was recorded until then stays until it is read.
 pub fn profile_stop(cx: &mut CallContext<'_>, args: Reader<'_>, _results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    handlers::profile_stop(cx)
+    Outcome::outcome(cx.session.profile.relay.stop())?;
+    Ok(())
 }

@@ -168,8 +168,15 @@ pub fn cuStreamGetCaptureInfo_v3(
 ) -> CuResult<()> {
     let stream = take::<StreamId>(&mut args)?;
     finish(args)?;
-    let (status, id, graph, count): (i32, u64, GraphId, u32) =
-        { handlers::cuStreamGetCaptureInfo_v3(cx, stream) }?;
+    let (status, id, graph, count): (i32, u64, GraphId, u32) = {
+        let (status, id, graph, count) = cx.session.gpu.capture_state(Resolve::resolve(stream, cx)?)?;
+        Ok((
+            <_ as Answer<i32>>::answer(status, cx)?,
+            <_ as Answer<u64>>::answer(id, cx)?,
+            <_ as Answer<GraphId>>::answer(graph, cx)?,
+            <_ as Answer<u32>>::answer(count, cx)?,
+        ))
+    }?;
     put(&status, results)?;
     put(&id, results)?;
     put(&graph, results)?;
