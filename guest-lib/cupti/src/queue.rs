@@ -39,7 +39,7 @@ struct Queue {
     dropped: u64,
 }
 
-static QUEUE: Mutex<Queue> = 
+static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { records: VecDeque::new(), spare: VecDeque::new(), dropped: 0 });
 
 fn queue() -> MutexGuard<'static, Queue> {
