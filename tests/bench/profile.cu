@@ -6,7 +6,8 @@
 // * "begin" starts CUPTI as profilers do (kernels, copies, calls of the runtime), "end" stops it and prints the number of kernels;
 // * "kernels NUMBER" compares CUPTI's records of so many kernels of 1 ms with the kernels' own clock, and prints the largest difference
 //   in percent, and the shortest times, in microseconds, from the moment before the launch to the record's begin and from its end
-//   to the moment after the wait: the clocks of CPU and GPU differ by no more than the longer one of both.
+//   to the moment at which the program, which looks all the time, sees it: the clocks of CPU and GPU differ by no more than the
+//   longer one of both.
 
 #include "../cuda/busy.h"
 #include "../cuda/library.h"
@@ -91,8 +92,9 @@ static void compare(int count, volatile uint64_t *took) {
         const long known = kernels;
         CHECK(call("cuptiGetTimestamp", &from));
         run<<<1, 1>>>(1000000, (uint64_t *)took);
-        CHECK(cudaDeviceSynchronize());
+        while (cudaStreamQuery(nullptr) == cudaErrorNotReady);
         CHECK(call("cuptiGetTimestamp", &to));
+        CHECK(cudaDeviceSynchronize());
         CHECK(call("cuptiActivityFlushAll", 0));
         if (kernels != known + 1) {
             printf("a kernel has %ld records\n", kernels - known);

@@ -149,21 +149,21 @@ fn deliver_into(place: &mut Option<Buffer>) {
     work::fetch();
     let mut buffer = place.take();
     HAS_BUFFER.store(false, Ordering::Relaxed);
-    // Bounded by the current number: other threads may add records faster than these are delivered.
-    for _ in 0..queue::len() {
-        let Some(record) = queue::pop() else { break };
-        if buffer.as_mut().is_some_and(|buffer| buffer.append(&record)) {
+    let records = queue::take();
+    for record in &records {
+        if buffer.as_mut().is_some_and(|buffer| buffer.append(record)) {
             continue;
         }
         if let Some(full) = buffer.take() {
             full.complete(complete);
         }
         let mut fresh = Buffer::request(request);
-        if !fresh.as_mut().is_some_and(|buffer| buffer.append(&record)) {
+        if !fresh.as_mut().is_some_and(|buffer| buffer.append(record)) {
             queue::drop_records(1);
         }
         buffer = fresh;
     }
+    queue::recycle(records);
     if let Some(last) = buffer {
         last.complete(complete);
     }

@@ -142,12 +142,12 @@ extern "C" fn exit(call: &TraceCall, result: i32) {
     if call.api == API_LIBRARY {
         library::end(call.correlation, clock::now());
     } else if kinds::records(call.api, call.cbid) {
-        queue::push_call(call.record(clock::now(), result), tops());
-    }
-    if kinds::any() {
+        let waiting = queue::push(queue::of_call(call.record(clock::now(), result), tops()));
+        buffers::prepare();
+        queue::relieve(waiting);
+    } else if kinds::any() {
         buffers::prepare();
     }
-    queue::relieve();
 }
 
 extern "C" fn correlation() -> u32 {

@@ -2,8 +2,10 @@
 //! Numbers of API functions, from CUPTI's headers of CUDA 12.9 and 13.5 (`cbids.txt`).
 
 use std::ffi::CStr;
+use std::sync::LazyLock;
 
 use cuda_abi::{API_DRIVER, API_RUNTIME};
+use rustc_hash::FxHashMap;
 
 include!(concat!(env!("OUT_DIR"), "/cbids.rs"));
 
@@ -12,11 +14,22 @@ pub const LAUNCH_KERNEL: u32 = 211;
 /// Exceeds every number.
 pub const COUNT: usize = 1024;
 
+type Numbers = FxHashMap<&'static [u8], (u32, &'static CStr)>;
+
+/// The functions of both APIs by name: each call is looked up.
+static NUMBERS: LazyLock<[Numbers; 2]> = LazyLock::new(|| {
+    [DRIVER, RUNTIME]
+        .map(|table| table.iter().map(|(name, number)| (name.to_bytes(), (*number, *name))).collect())
+});
+
 /// Returns the number of a function, and its name as a C string.
 pub fn find(api: u32, name: &[u8]) -> Option<(u32, &'static CStr)> {
-    let table = table(api)?;
-    let at = table.binary_search_by(|(known, _)| known.to_bytes().cmp(name)).ok()?;
-    Some((table[at].1, table[at].0))
+    let numbers = match api {
+        API_DRIVER => &NUMBERS[0],
+        API_RUNTIME => &NUMBERS[1],
+        _ => return None,
+    };
+    numbers.get(name).copied()
 }
 
 /// Returns the name of a function.

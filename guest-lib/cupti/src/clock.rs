@@ -14,8 +14,10 @@ type Timestamp = extern "C" fn() -> u64;
 /// The program's function, or 0.
 static CALLBACK: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of queries of the provider's clock; the fastest answer counts.
+/// The maximum number of queries of the provider's clock for one comparison; the fastest answer counts.
 const ROUNDS: u32 = 8;
+/// Both clocks may drift apart by a nanosecond in that many: the time of day is corrected.
+const DRIFT: u64 = 100_000;
 /// The minimum time between two readings from which the rate of the program's clock is computed.
 const SPAN: Duration = Duration::from_millis(2);
 
@@ -57,14 +59,13 @@ impl Line {
 /// Both conversions of the times of GPU work.
 #[derive(Debug, Default)]
 struct Conversion {
-    /// From the provider's clock to the time of day.
-    to_local: Line,
+    /// From the provider's clock to the time of day; `None` before the first answer.
+    to_local: Option<Comparison>,
     /// From the time of day to the program's clock.
     to_program: Line,
 }
 
-static CONVERSION: Mutex<Conversion> =
-    Mutex::new(Conversion { to_local: Line::NONE, to_program: Line::NONE });
+static CONVERSION: Mutex<Conversion> = Mutex::new(Conversion { to_local: None, to_program: Line::NONE });
 
 impl Line {
     const NONE: Self = Self { first: (0, 0), last: (0, 0) };
@@ -74,16 +75,47 @@ fn conversion() -> MutexGuard<'static, Conversion> {
     CONVERSION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the provider's clock and the time of day at the same moment, from the attempt with the fastest answer.
-fn provider_and_local(ask: impl Fn() -> Option<u64>) -> Option<(u64, u64)> {
-    let attempt = |_| {
+/// A comparison of the provider's clock with the time of day.
+#[derive(Clone, Copy, Debug)]
+struct Comparison {
+    /// The time of day at the beginning of the provider's clock, modulo 2^64.
+    offset: u64,
+    /// The largest possible error in nanoseconds: half of the time that the answer took.
+    doubt: u64,
+    /// The time of day.
+    since: u64,
+}
+
+impl Comparison {
+    /// Returns the largest possible error at that time of day.
+    fn doubt_at(&self, time: u64) -> u64 {
+        self.doubt.saturating_add(time.abs_diff(self.since) / DRIFT)
+    }
+
+    /// Returns whether this is better than an earlier one, or shows that the time of day was set meanwhile.
+    fn replaces(&self, earlier: &Self) -> bool {
+        let doubt = earlier.doubt_at(self.since);
+        let difference = self.offset.wrapping_sub(earlier.offset).cast_signed().unsigned_abs();
+        self.doubt <= doubt || difference > doubt.saturating_add(self.doubt)
+    }
+}
+
+/// Compares the clocks, up to [`ROUNDS`] times, until the error is at most `enough`. `ask` reads the provider's clock.
+fn compare(enough: u64, ask: impl Fn() -> Option<u64>) -> Option<Comparison> {
+    let mut best: Option<Comparison> = None;
+    for _ in 0..ROUNDS {
         let before = local();
         let provider = ask()?;
-        let after = local();
-        let round_trip = after.saturating_sub(before);
-        Some((round_trip, (provider, before + round_trip / 2)))
-    };
-    (0..ROUNDS).filter_map(attempt).min_by_key(|(round_trip, _)| *round_trip).map(|(_, pair)| pair)
+        let since = local();
+        let doubt = since.saturating_sub(before) / 2;
+        if best.is_none_or(|best| doubt < best.doubt) {
+            best = Some(Comparison { offset: (before + doubt).wrapping_sub(provider), doubt, since });
+        }
+        if doubt <= enough {
+            break;
+        }
+    }
+    best
 }
 
 fn local_and_program() -> (u64, u64) {
@@ -95,9 +127,7 @@ fn local_and_program() -> (u64, u64) {
 /// Reads all clocks for the first time. `ask` reads the provider's clock.
 pub fn begin(ask: impl Fn() -> Option<u64>) {
     let mut conversion = conversion();
-    if let Some(pair) = provider_and_local(ask) {
-        conversion.to_local = Line { first: pair, last: pair };
-    }
+    conversion.to_local = compare(0, ask);
     let pair = local_and_program();
     conversion.to_program = Line { first: pair, last: pair };
 }
@@ -105,8 +135,12 @@ pub fn begin(ask: impl Fn() -> Option<u64>) {
 /// Reads all clocks again, before times are converted.
 pub fn refresh(ask: impl Fn() -> Option<u64>) {
     let mut conversion = conversion();
-    if let Some(pair) = provider_and_local(ask) {
-        conversion.to_local.last = pair;
+    let known = conversion.to_local;
+    let enough = known.map_or(0, |known| known.doubt_at(local()));
+    if let Some(compared) = compare(enough, ask)
+        && known.is_none_or(|known| compared.replaces(&known))
+    {
+        conversion.to_local = Some(compared);
     }
     if callback().is_none() {
         return;
@@ -118,10 +152,10 @@ pub fn refresh(ask: impl Fn() -> Option<u64>) {
     conversion.to_program.last = local_and_program();
 }
 
-/// Converts a time of the provider. Both clocks run at the same rate except for corrections of the time of day.
+/// Converts a time of the provider.
 pub fn of_provider(time: u64) -> u64 {
     let conversion = conversion();
-    let local = conversion.to_local.at(time);
+    let local = time.wrapping_add(conversion.to_local.map_or(0, |known| known.offset));
     if callback().is_some() { conversion.to_program.at(local) } else { local }
 }
 
@@ -170,15 +204,41 @@ mod tests {
 
     #[test]
     fn the_fastest_answer_counts() {
+        let ahead = 1_000_000_000;
         let slow = std::cell::Cell::new(true);
+        let asked = std::cell::Cell::new(0);
         let ask = || {
+            asked.set(asked.get() + 1);
             if slow.replace(false) {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Some(local() + 1_000_000_000)
+            Some(local().wrapping_add(ahead))
         };
-        let (provider, local) = provider_and_local(ask).expect("it answers");
-        assert!((provider - local).abs_diff(1_000_000_000) < 5_000_000, "{provider} {local}");
-        assert_eq!(provider_and_local(|| None), None);
+        let compared = compare(0, ask).expect("it answers");
+        // The provider's time lies between both readings of the time of day.
+        let error = compared.offset.wrapping_add(ahead).wrapping_add(compared.doubt + 1);
+        assert!(error <= 2 * compared.doubt + 1, "{compared:?}");
+        assert!(asked.get() > 1, "the first answer is slow");
+        asked.set(0);
+        compare(u64::MAX, ask);
+        assert_eq!(asked.get(), 1, "any answer is good enough");
+        assert!(compare(0, || None).is_none());
+    }
+
+    #[test]
+    fn a_comparison_gets_worse_with_its_age() {
+        let known = Comparison { offset: 0, doubt: 3_000, since: 5_000_000_000 };
+        assert_eq!(known.doubt_at(known.since), 3_000);
+        assert_eq!(
+            [known.since + 1_000_000_000, known.since - 1_000_000_000].map(|time| known.doubt_at(time)),
+            [13_000; 2]
+        );
+        let later = |doubt, offset: i64| Comparison {
+            doubt,
+            since: known.since + 1_000_000_000,
+            offset: offset.cast_unsigned(),
+        };
+        assert!(later(13_000, 5).replaces(&known) && !later(13_001, 5).replaces(&known));
+        assert!(later(13_001, -26_002).replaces(&known), "the time of day was set");
     }
 }

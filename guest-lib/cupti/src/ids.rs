@@ -161,10 +161,14 @@ pub fn note_launch(correlation: u32, exec: u64) {
     numbers::insert(&mut graphs.launched, MAX_OBJECTS, correlation, number);
 }
 
-/// Returns the program's numbers of a graph and a node, from those of the provider and the call that has launched the graph.
+/// Returns the program's numbers of a graph and a node, from those of the provider and the call that has launched the graph; zeros if
+/// that call launches none: workers launch kernels as graphs of their own.
 pub fn of_work(correlation: u32, graph: u32, node: u64) -> (u32, u64) {
-    let launched = if node == 0 { None } else { objects().graphs.launched.get(&correlation).copied() };
-    launched.map_or((graph, node), |graph| (graph, u64::from(graph) << 32 | node & u64::from(u32::MAX)))
+    if node == 0 {
+        return (graph, 0);
+    }
+    let launched = objects().graphs.launched.get(&correlation).copied();
+    launched.map_or((0, 0), |graph| (graph, u64::from(graph) << 32 | node & u64::from(u32::MAX)))
 }
 
 /// Returns the driver's number of a stream, after a look at its context.
@@ -324,6 +328,6 @@ mod tests {
         let number = objects().graphs.numbers.of(0x7070);
         assert_eq!(of_work(70_001, 9, 9 << 32 | 4), (number, u64::from(number) << 32 | 4));
         assert_eq!(of_work(70_001, 0, 0), (0, 0));
-        assert_eq!(of_work(70_002, 9, 9 << 32 | 4), (9, 9 << 32 | 4));
+        assert_eq!(of_work(70_002, 9, 9 << 32 | 4), (0, 0), "a graph of the worker");
     }
 }

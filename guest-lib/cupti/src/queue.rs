@@ -33,59 +33,66 @@ pub enum Record {
 #[derive(Debug, Default)]
 struct Queue {
     records: VecDeque<Record>,
+    /// Memory for the records that follow those which are being delivered: without records.
+    spare: VecDeque<Record>,
     /// Number of lost records since the last query.
     dropped: u64,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { records: VecDeque::new(), dropped: 0 });
+static QUEUE: Mutex<Queue> =
+    Mutex::new(Queue { records: VecDeque::new(), spare: VecDeque::new(), dropped: 0 });
 
 fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Appends a record.
-pub fn push(record: Record) {
+/// Appends records. Returns the number of those that wait.
+pub fn push(records: impl IntoIterator<Item = Record>) -> usize {
     let mut queue = queue();
-    if queue.records.len() < MAX_RECORDS {
-        queue.records.push_back(record);
-    } else {
-        queue.dropped += 1;
-    }
-}
-
-/// Appends the record of a call, and those of its external ids.
-pub fn push_call(record: CUpti_ActivityAPI, pushed: Pushed) {
-    if kinds::is_enabled(ACTIVITY_EXTERNAL_CORRELATION) {
-        for (external_kind, external) in (1..).zip(pushed) {
-            let Some(external) = external else { continue };
-            push(Record::External(CUpti_ActivityExternalCorrelation {
-                kind: ACTIVITY_EXTERNAL_CORRELATION,
-                external_kind,
-                external,
-                correlation: record.correlation,
-                reserved: 0,
-            }));
+    for record in records {
+        if queue.records.len() < MAX_RECORDS {
+            queue.records.push_back(record);
+        } else {
+            queue.dropped += 1;
         }
     }
-    push(Record::Api(record));
+    queue.records.len()
 }
 
-/// Returns the number of records.
-pub fn len() -> usize {
-    queue().records.len()
+/// Returns the records of the external ids of a call, and the call's own behind them.
+pub fn of_call(record: CUpti_ActivityAPI, pushed: Pushed) -> impl Iterator<Item = Record> {
+    let pushed = if kinds::is_enabled(ACTIVITY_EXTERNAL_CORRELATION) { pushed } else { Pushed::default() };
+    let external = move |(external_kind, external): (u32, Option<u64>)| {
+        Some(Record::External(CUpti_ActivityExternalCorrelation {
+            kind: ACTIVITY_EXTERNAL_CORRELATION,
+            external_kind,
+            external: external?,
+            correlation: record.correlation,
+            reserved: 0,
+        }))
+    };
+    (1..).zip(pushed).filter_map(external).chain([Record::Api(record)])
 }
 
-/// Delivers the records if there are at least `MANY`.
-pub fn relieve() {
-    let waiting = len();
+/// Delivers the records if at least `MANY` are `waiting`.
+pub fn relieve(waiting: usize) {
     if waiting >= MANY && waiting.is_multiple_of(MANY / 16) {
         deliver_without_waiting();
     }
 }
 
-/// Takes the first record.
-pub fn pop() -> Option<Record> {
-    queue().records.pop_front()
+/// Takes all records: calls of the program that add one would otherwise wait for each that is delivered.
+pub fn take() -> VecDeque<Record> {
+    let mut queue = queue();
+    let spare = std::mem::take(&mut queue.spare);
+    std::mem::replace(&mut queue.records, spare)
+}
+
+/// Keeps the memory of records that were delivered for new ones, unless it is much.
+pub fn recycle(mut delivered: VecDeque<Record>) {
+    delivered.clear();
+    delivered.shrink_to(MANY);
+    queue().spare = delivered;
 }
 
 /// Counts records that were lost.

@@ -35,6 +35,7 @@ pub fn fetch() {
     }
     clock::refresh(|| driver::now(provider));
     list.sort_by_key(|(work, _)| work.start);
+    let mut records = Vec::with_capacity(list.len());
     for (mut work, name) in merged(list) {
         work.correlation = numbers::whole(work.correlation);
         (work.start, work.end) = (clock::of_provider(work.start), clock::of_provider(work.end));
@@ -42,12 +43,13 @@ pub fn fetch() {
         pageable::correct(&mut work);
         if matches!(work.kind, ACTIVITY_RUNTIME | ACTIVITY_DRIVER) {
             if let Some((record, pushed)) = library::record(&work) {
-                queue::push_call(record, pushed);
+                records.extend(queue::of_call(record, pushed));
             }
         } else if let Some(record) = record(&work, name) {
-            queue::push(record);
+            records.push(record);
         }
     }
+    queue::push(records);
 }
 
 /// Merges the pieces into which a copy of one call was split.

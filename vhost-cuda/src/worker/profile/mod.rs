@@ -17,8 +17,8 @@ use vhost_cuda_common::recording::{GATE, MOVE, Record};
 
 pub use relay::Relay;
 
-/// The maximum number of waiting records (7 MiB): the daemon may stop fetching them.
-const MAX_RECORDS: usize = 1 << 17;
+/// The maximum number of records that wait (3.5 MiB), and of those that are being handed out: the daemon may stop fetching them.
+const MAX_RECORDS: usize = 1 << 16;
 /// The shortest wait at a gate that is recorded, in nanoseconds. Each look at a gate takes a part of it.
 const SHORTEST_WAIT: u64 = 1000;
 
@@ -26,18 +26,27 @@ const SHORTEST_WAIT: u64 = 1000;
 #[derive(Debug, Default)]
 pub struct Profile {
     on: AtomicBool,
-    records: Mutex<Records>,
+    waiting: Mutex<Waiting>,
+    handed: Mutex<Handed>,
     /// The `CUresult` with which measuring the GPU's work was refused, or 0.
     no_gpu: AtomicU32,
     /// The recording that a profiler in the guest reads, of this session or another one.
     pub relay: Relay,
 }
 
+/// What was recorded. Executors lock it for a moment.
 #[derive(Debug, Default)]
-struct Records {
+struct Waiting {
     /// Empty, without memory, while nothing is recorded.
-    waiting: VecDeque<Record>,
+    records: VecDeque<Record>,
     dropped: u64,
+}
+
+/// What is being handed out, by one thread.
+#[derive(Debug, Default)]
+struct Handed {
+    /// As in [`Waiting`], with which it changes places when all are handed out.
+    records: VecDeque<Record>,
     /// The number of names that the daemon has.
     names: u32,
     /// The GPU's work that did not fit into the last answer.
@@ -63,15 +72,15 @@ impl Profile {
     #[cold]
     pub fn add(&self, record: Record) {
         let record = Record { end: now(), ..record };
-        let mut records = self.records.lock();
+        let mut waiting = self.waiting.lock();
         // It may have been switched off since the record began.
         if !self.is_on() {
             return;
         }
-        if records.waiting.len() < MAX_RECORDS {
-            records.waiting.push_back(record);
+        if waiting.records.len() < MAX_RECORDS {
+            waiting.records.push_back(record);
         } else {
-            records.dropped += 1;
+            waiting.dropped += 1;
         }
     }
 
@@ -90,7 +99,8 @@ impl Profile {
 
     fn set(&self, on: bool) {
         self.on.store(false, Ordering::Relaxed);
-        *self.records.lock() = Records::default();
+        *self.waiting.lock() = Waiting::default();
+        *self.handed.lock() = Handed::default();
         self.on.store(on, Ordering::Relaxed);
     }
 }
@@ -110,19 +120,19 @@ mod tests {
         let profile = Profile::default();
         assert_eq!(profile.begin(), None);
         profile.add(call(1));
-        assert_eq!(profile.records.lock().waiting.capacity(), 0);
+        assert_eq!(profile.waiting.lock().records.capacity(), 0);
         profile.set(true);
         let begin = profile.begin().unwrap();
         profile.add(Record { begin, ..call(1) });
         profile.add_wait(1, 0, now() - 2 * SHORTEST_WAIT);
         profile.add_wait(1, 0, now());
         profile.add_move(0, now(), 5);
-        let kinds: Vec<_> = profile.records.lock().waiting.iter().map(|record| record.kind).collect();
+        let kinds: Vec<_> = profile.waiting.lock().records.iter().map(|record| record.kind).collect();
         assert_eq!(kinds[..2], [CALL, GATE]);
         assert_eq!(kinds.last(), Some(&MOVE));
         profile.set(false);
         profile.add(call(1));
-        assert_eq!(profile.records.lock().waiting.capacity(), 0);
+        assert_eq!(profile.waiting.lock().records.capacity(), 0);
     }
 
     #[test]
@@ -132,7 +142,7 @@ mod tests {
         for _ in 0..MAX_RECORDS + 3 {
             profile.add(call(1));
         }
-        let records = profile.records.lock();
-        assert_eq!((records.waiting.len(), records.dropped), (MAX_RECORDS, 3));
+        let waiting = profile.waiting.lock();
+        assert_eq!((waiting.records.len(), waiting.dropped), (MAX_RECORDS, 3));
     }
 }

@@ -47,33 +47,39 @@ fn read(session: &SessionState) -> Vec<u8> {
     if !profile.is_on() {
         return answer.finish(0, 0);
     }
-    // Before the lock, which executors take, too: CUPTI may take its time.
-    let is_empty = profile.records.lock().work.is_empty();
-    let fetched = if is_empty { fetch(session) } else { None };
-    let mut records = profile.records.lock();
-    let mut more = 0;
-    if let Some((work, left, dropped, offset)) = fetched {
-        records.work.extend(work);
-        records.dropped += dropped;
-        more = left;
-        records.offset = offset.unwrap_or(records.offset);
+    let mut handed = profile.handed.lock();
+    let handed = &mut *handed;
+    let (mut more, mut dropped) = (0, 0);
+    if handed.work.is_empty()
+        && let Some((work, left, lost, offset)) = fetch(session)
+    {
+        handed.work.extend(work);
+        (more, dropped) = (left, lost);
+        handed.offset = offset.unwrap_or(handed.offset);
     }
+    // Executors wait for this lock.
+    let mut waiting = profile.waiting.lock();
+    if handed.records.is_empty() {
+        std::mem::swap(&mut handed.records, &mut waiting.records);
+    }
+    dropped += std::mem::take(&mut waiting.dropped);
+    more += waiting.records.len();
+    drop(waiting);
     // The GPU's work comes first, so that calls cannot keep it waiting until it is lost.
-    while let Some(work) = records.work.front() {
-        let record = of_work(work, records.offset);
-        if !add_names(session, &mut answer, &mut records.names, &record) || !answer.record(record) {
+    while let Some(work) = handed.work.front() {
+        let record = of_work(work, handed.offset);
+        if !add_names(session, &mut answer, &mut handed.names, &record) || !answer.record(record) {
             break;
         }
-        records.work.pop_front();
+        handed.work.pop_front();
     }
-    while let Some(record) = records.waiting.front().copied() {
-        if !add_names(session, &mut answer, &mut records.names, &record) || !answer.record(record) {
+    while let Some(record) = handed.records.front().copied() {
+        if !add_names(session, &mut answer, &mut handed.names, &record) || !answer.record(record) {
             break;
         }
-        records.waiting.pop_front();
+        handed.records.pop_front();
     }
-    let left = records.waiting.len() + records.work.len() + more;
-    let dropped = std::mem::take(&mut records.dropped);
+    let left = handed.records.len() + handed.work.len() + more;
     answer.finish(left as u64, dropped)
 }
 

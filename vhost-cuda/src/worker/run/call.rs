@@ -183,7 +183,6 @@ impl<'c> CallContext<'c> {
             && session.preparing.may_launch_graphs(self.thread.queued)
             && !session.code.may_launch()
             && !session.graphs.is_capturing()
-            && !session.trace.is_active()
     }
     /// Turns a guest value into the driver's, which is valid until the call is done.
     pub fn resolve<Host>(&self, value: impl Resolve<'c, Host>) -> CuResult<Host> {

@@ -3,11 +3,11 @@
 //! change from launch to launch. NVIDIA's driver takes 1.2 us for that, and 2.8 us for `cuLaunchKernel`
 //! (`docs/performance/runs/2026-11-26-h200-graphs-of-one-kernel.json`).
 //!
-//! A prepared launch has the effect of the plain one. Where it might not, launches stay plain: while a stream captures or a
-//! profiler measures, with attributes, and once the program has changed streams, made green contexts, bound texture
-//! references, or loaded code that launches kernels: a graph does not wait for those. Where several threads launch at once,
-//! the plain ones are quicker: the driver launches graphs one by one. And where the GPU is behind, launches are plain: it
-//! pauses between graphs ([`Lag`]).
+//! A prepared launch has the effect of the plain one, and CUPTI reports the same kernel, as a node of a graph. Where it might have
+//! another effect, launches stay plain: while a stream captures, with attributes, and once the program has changed streams, made
+//! green contexts, bound texture references, or loaded code that launches kernels: a graph does not wait for those. Where several
+//! threads launch at once, the plain ones are quicker: the driver launches graphs one by one. And where the GPU is behind, launches
+//! are plain: it pauses between graphs ([`Lag`]).
 //!
 //! Each executor prepares for itself, one graph for a function and stream, since launches of one graph wait for each other. The graphs
 //! of all executors end before a context may end ([`graphs`]).
