@@ -3,11 +3,11 @@
 
 use std::io::Write;
 
+use vhost_cuda_choices::Choices;
 use vhost_cuda_common::files::{add_seals, memory_file};
 use vhost_cuda_common::images::seal;
 
 use super::*;
-use crate::fuzz::choices::Choices;
 
 const MAX_BYTES: u64 = 4096;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A fuzz target: the questions of hostile workers, of two machines and two users.
 
+use vhost_cuda_choices::Choices;
+
 use super::*;
-use crate::fuzz::choices::Choices;
 use crate::owner::Machine;
 
 const OWNERS: [Owner; 3] = [

@@ -9,15 +9,14 @@
 //! * `sessions::endings` holds the requests that wait until sessions have ended; `sessions::predecessor` waits for
 //!   those of an earlier daemon.
 //! * [`cache`] caches the images that workers loaded, for the next worker that needs one.
-//! * [`worker`] executes it with libcuda and replies; `front_end::ring` answers the chain.
+//! * The worker (`vhost-cuda/worker`) executes it with libcuda and replies; `front_end::ring` answers the chain.
 //!
 //! [`confine`] and `worker::sandbox` isolate workers. `sessions::messages` writes their messages to the log.
 //! [`limits`] bounds the host resources that guests use. [`metrics`] serves metrics of all of this to operators.
 //! [`suspend`] moves device memory of idle sessions to host memory, also on request through [`control`]. [`replace`] hands all of
 //! this over to a newer program.
 //!
-//! The daemon proper never loads libcuda. Guest-physical addresses appear in `front_end::{request, memory}` and
-//! `worker::memory::pages` only; cudarc in `worker::gpu` only.
+//! The daemon never loads libcuda. Guest-physical addresses appear in `front_end::{request, memory}` only.
 
 pub mod args;
 pub mod cache;
@@ -40,4 +39,3 @@ pub mod sessions;
 pub mod shares;
 pub mod socket;
 pub mod suspend;
-pub mod worker;

@@ -48,7 +48,7 @@ pub const STAGES: [Stage; 9] = [
     },
     Stage { title: "the guest's libraries", folders: &["guest-lib/"] },
     Stage { title: "the wire, in the guest and on the host", folders: &["protocol/"] },
-    Stage { title: "the host's driver", folders: &["vhost-cuda/src/worker/gpu"] },
+    Stage { title: "the host's driver", folders: &["vhost-cuda/worker/src/gpu"] },
     Stage { title: "the worker", folders: &["vhost-cuda/"] },
     Stage { title: "the emulator", folders: &["cuda-emulator/"] },
     Stage { title: "tests", folders: &["tests/", "xtask/"] },
@@ -61,20 +61,20 @@ const LEFT_OUT: [&str; 3] = ["guest-lib/signatures/releases/", "docs/", "protoco
 const DERIVED: [(&str, &str); 10] = [
     (
         "forward",
-        "vhost-cuda/src/worker/run/dispatch has the handler: each input is resolved and handed to the driver's function",
+        "vhost-cuda/worker/src/run/dispatch has the handler: each input is resolved and handed to the driver's function",
     ),
     (
         "create",
-        "vhost-cuda/src/worker/run/dispatch has the handler: the driver makes an object, which gets the guest's name",
+        "vhost-cuda/worker/src/run/dispatch has the handler: the driver makes an object, which gets the guest's name",
     ),
-    ("destroy", "vhost-cuda/src/worker/run/dispatch has the handler: the object of that name ends"),
-    ("part", "vhost-cuda/src/worker/run/dispatch has the handler: a part of an object gets the guest's name"),
-    ("variable", "vhost-cuda/src/worker/run/dispatch has the handler: a variable of a module is found"),
-    ("load", "vhost-cuda/src/worker/run/dispatch has the handler: an image is loaded as a module or library"),
-    ("upload", "vhost-cuda/src/worker/run/dispatch has the handler: bulk data go to device memory"),
-    ("download", "vhost-cuda/src/worker/run/dispatch has the handler: bulk data come from device memory"),
-    ("card", "vhost-cuda/src/worker/run/dispatch has the handler: the host's management library answers"),
-    ("custom", "the handler is written by hand, in vhost-cuda/src/worker/handlers"),
+    ("destroy", "vhost-cuda/worker/src/run/dispatch has the handler: the object of that name ends"),
+    ("part", "vhost-cuda/worker/src/run/dispatch has the handler: a part of an object gets the guest's name"),
+    ("variable", "vhost-cuda/worker/src/run/dispatch has the handler: a variable of a module is found"),
+    ("load", "vhost-cuda/worker/src/run/dispatch has the handler: an image is loaded as a module or library"),
+    ("upload", "vhost-cuda/worker/src/run/dispatch has the handler: bulk data go to device memory"),
+    ("download", "vhost-cuda/worker/src/run/dispatch has the handler: bulk data come from device memory"),
+    ("card", "vhost-cuda/worker/src/run/dispatch has the handler: the host's management library answers"),
+    ("custom", "the handler is written by hand, in vhost-cuda/worker/src/handlers"),
 ];
 
 /// A line that names the function.
@@ -188,7 +188,7 @@ pub fn state(file: &Path, text: &str, name: &str) -> Option<String> {
 /// Says what happens for a row without a body of its own.
 fn derivation(file: &Path, text: &str, name: &str) -> Option<String> {
     if file.starts_with("protocol/libraries/rows") {
-        const WORKER: &str = "vhost-cuda/src/worker/vendor/call.rs makes it, by the row";
+        const WORKER: &str = "vhost-cuda/worker/src/vendor/call.rs makes it, by the row";
         let mut words = text.split(' ').skip(1);
         let (kind, of) = (words.next()?, words.next()?);
         if of.split(['(', '@']).next() != Some(name) {

@@ -36,13 +36,13 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
          -> CuResult<()> {{\nmatch opcode {{ {arms} }}\n}}\n"
     );
     let what = "From an opcode to its handler. The handler of a `custom` row is the function of that name in\n\
-                //! [`crate::worker::handlers`], and the build fails without it; those of all other rows follow from the row.";
+                //! [`crate::handlers`], and the build fails without it; those of all other rows follow from the row.";
     files.push(File::new(&path("mod"), OWN, what, CALLS, &code)?);
     Ok(files)
 }
 
 fn path(name: &str) -> String {
-    format!("vhost-cuda/src/worker/run/dispatch/{name}.rs")
+    format!("vhost-cuda/worker/src/run/dispatch/{name}.rs")
 }
 
 fn function(row: &Row) -> Result<String> {

@@ -13,7 +13,7 @@ use crate::bindings::{Bindings, Function};
 use crate::file::{CALLS, File, OWN};
 
 /// The functions that are written by hand.
-const BY_HAND: &str = "vhost-cuda/src/worker/gpu/driver.rs";
+const BY_HAND: &str = "vhost-cuda/worker/src/gpu/driver.rs";
 /// C's numbers, and those of the worker.
 const NUMBERS: [(&str, &str); 8] = [
     ("c_int", "c_int"),
@@ -53,7 +53,7 @@ pub fn file(root: &Path, areas: &[Area], bindings: &Bindings) -> Result<File> {
         used.join(", ")
     );
     let what = "The driver's functions of rows whose arguments are numbers and objects. All others are in [`super::driver`].";
-    File::new("vhost-cuda/src/worker/gpu/plain.rs", OWN, what, CALLS, &code)
+    File::new("vhost-cuda/worker/src/gpu/plain.rs", OWN, what, CALLS, &code)
 }
 
 /// Returns `[results] (arguments) [results]`, as `driver_functions!` reads them. `None`: the row does not say all of it.

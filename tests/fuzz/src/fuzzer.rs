@@ -29,13 +29,17 @@ const OF_DAEMON: &[(&str, Target)] = &[];
 const OF_GUEST: &[(&str, Target)] = &[("answers", vhost_cuda_fuzz::answers::run)];
 #[cfg(not(feature = "guest"))]
 const OF_GUEST: &[(&str, Target)] = &[];
+#[cfg(feature = "worker")]
+use vhost_cuda_worker::fuzz::TARGETS as OF_WORKER;
+#[cfg(not(feature = "worker"))]
+const OF_WORKER: &[(&str, Target)] = &[];
 
 static TARGET: OnceLock<Target> = OnceLock::new();
 
 fn chosen() -> Target {
     let name =
         std::env::args().find_map(|word| Some(word.strip_prefix(OPTION)?.to_owned())).unwrap_or_default();
-    let mut all = OF_EMULATOR.iter().chain(OF_DAEMON).chain(OF_GUEST);
+    let mut all = OF_EMULATOR.iter().chain(OF_DAEMON).chain(OF_GUEST).chain(OF_WORKER);
     match all.find(|(known, _)| *known == name) {
         Some((_, target)) => *target,
         None => panic!("{OPTION}{name} is no target"),

@@ -2,13 +2,11 @@
 //! The names of all targets. The crates that have them compare their own lists with this one (`targets_have_names`).
 
 /// Targets by the feature of this package that has them.
-pub const TARGETS: [(&str, &[&str]); 3] = [
-    (
-        "daemon",
-        &["calls", "chains", "exchange", "images", "lanes", "messages", "migration", "shares", "vendor"],
-    ),
+pub const TARGETS: [(&str, &[&str]); 4] = [
+    ("daemon", &["chains", "exchange", "images", "messages", "migration", "shares"]),
     ("emulator", &["execute", "fatbin", "parse", "spans"]),
     ("guest", &["answers"]),
+    ("worker", &["calls", "lanes", "vendor"]),
 ];
 
 /// The targets of a feature.

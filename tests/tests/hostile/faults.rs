@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 
 use crate::{Target, attack_with};
 
-/// The names of workers (`vhost-cuda/src/worker/start.rs`).
+/// The names of workers (`vhost-cuda/worker/src/start.rs`).
 pub const SESSION: &str = "cuda-session";
 const WARM: &str = "cuda-warm";
 /// Maximum time of a reset and of SIGTERM where a worker does not end (`END_PATIENCE`), on a busy machine.

@@ -19,7 +19,7 @@ use crate::{Target, attack_with};
 const READY: Duration = Duration::from_secs(30);
 /// The variable that makes the emulator report access to pageable memory.
 const PAGEABLE: &str = "CUDA_EMULATOR_PAGEABLE";
-/// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
+/// The name of a worker that waits for a session (`vhost-cuda/worker/src/start.rs`).
 const WARM: &str = "cuda-warm";
 /// The name of the threads that serve the daemon's queues.
 const QUEUE: &str = "vring_worker";
@@ -96,7 +96,7 @@ fn root_is_refused(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// As many filters as there are programs in `vhost-cuda/src/worker/sandbox/filter.rs`.
+/// As many filters as there are programs in `vhost-cuda/worker/src/sandbox/filter.rs`.
 fn has_filters(target: &mut Target, count: u32) -> Result<()> {
     let status = warm_worker(target)?;
     let field = |name: &str| {

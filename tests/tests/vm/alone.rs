@@ -20,7 +20,7 @@ use crate::{boot, boot_at, guest_kernel, run};
 
 /// The version of `other-version-daemon`.
 const OTHER_VERSION: u32 = PROTOCOL_VERSION + 41;
-/// The name of a worker that has a session (`vhost-cuda/src/worker/start.rs`).
+/// The name of a worker that has a session (`vhost-cuda/worker/src/start.rs`).
 const SESSION: &str = "cuda-session";
 /// The maximum time that messages may take to appear.
 const SETTLE: Duration = Duration::from_secs(10);

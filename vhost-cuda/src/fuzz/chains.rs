@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use vhost_cuda_choices::Choices;
 use vhost_cuda_common::link::{MAX_BULK_BYTES, MAX_ENTRIES, MAX_PAYLOAD_BYTES};
 use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{
@@ -12,7 +13,6 @@ use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryBackend};
 use zerocopy::IntoBytes;
 
-use super::choices::Choices;
 use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
 use crate::front_end::request::{self, Request};
 use crate::front_end::ring::{Ring, Vring};

@@ -4,25 +4,19 @@
 //! only.
 
 mod chains;
-pub mod choices;
 mod messages;
-
-use crate::worker::fuzz::{calls, lanes, vendor};
 
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
-    ("calls", calls::run),
     ("chains", chains::run),
     ("exchange", crate::exchange::fuzz::run),
     ("images", crate::cache::fuzz::run),
-    ("lanes", lanes::run),
     ("messages", messages::run),
     ("migration", crate::front_end::migration::fuzz),
     ("shares", crate::shares::arbiter::fuzz::run),
-    ("vendor", vendor::run),
 ];
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::os::unix::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::SealFlags;
+use vhost_cuda_choices::Choices;
 use vhost_cuda_common::files::{add_seals, memory_file};
 
 use super::*;
-use crate::fuzz::choices::Choices;
 
 const MACHINES: usize = 4;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// The name of a worker that waits for a session (`vhost-cuda/src/worker/start.rs`).
+/// The name of a worker that waits for a session (`vhost-cuda/worker/src/start.rs`).
 const WARM: &str = "cuda-warm";
 /// Time limit for a worker to become warm.
 const WARM_LIMIT: Duration = Duration::from_secs(30);

@@ -113,13 +113,13 @@ pub fn program(paths: &Paths, package: &str) -> Result<PathBuf> {
 /// Writes the daemon's man page and shell completions into `folder`.
 pub fn manual(paths: &Paths, folder: &Path) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--release", "--quiet", "--package", "vhost-cuda", "--example", "manual", "--"]);
+    cargo.args(["run", "--release", "--quiet", "--package", "vhost-user-cuda", "--example", "manual", "--"]);
     cargo.arg(folder).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
     output_of(&mut cargo).map(drop)
 }
 
 fn daemon(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
-    let program = cargo::executable(paths, "vhost-cuda", Linkage::Shared)?;
+    let program = cargo::executable(paths, "vhost-user-cuda", Linkage::Shared)?;
     install(&program, &stack.daemon())
 }
 

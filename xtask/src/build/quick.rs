@@ -14,7 +14,7 @@ use crate::paths::Paths;
 use crate::progress::{Step, side_by_side};
 use crate::setup::kernel::Flavour;
 
-const DAEMON: &str = "vhost-cuda";
+const DAEMON: &str = "vhost-user-cuda";
 
 /// The packages for a program without a virtual machine, compiled but not linked yet.
 pub struct Compiled(Artifacts);

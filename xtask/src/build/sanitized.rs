@@ -32,7 +32,7 @@ impl Sanitized {
         let target = paths.target.join("address");
         let paths = Paths { stack: target.join("stack"), target, ..paths.clone() };
         let stack = Stack::new(&paths);
-        install(&cargo::executable(&paths, "vhost-cuda", Linkage::Sanitized)?, &stack.daemon())?;
+        install(&cargo::executable(&paths, "vhost-user-cuda", Linkage::Sanitized)?, &stack.daemon())?;
         let emulator = stack.emulator();
         let folder = emulator.parent().context("The emulator has no folder")?;
         library::link(&paths, folder, &library::EMULATOR.sanitized())?;

@@ -14,8 +14,8 @@ use super::files::GENERATED;
 /// Lists that spell functions of the driver API: title, folders or files, and the pattern of one name.
 const LISTS: [(&str, &[&str], &str); 6] = [
     ("prototypes", &["protocol/cuda-abi/src/prototypes"], r"\bfn (cu[A-Z]\w*)\b"),
-    ("worker's functions", &["vhost-cuda/src/worker/gpu"], r"(?m)^ *(?:un)?safe (cu[A-Z]\w*) \["),
-    ("worker's handlers", &["vhost-cuda/src/worker/handlers"], r"\bfn (cu[A-Z]\w*)\b"),
+    ("worker's functions", &["vhost-cuda/worker/src/gpu"], r"(?m)^ *(?:un)?safe (cu[A-Z]\w*) \["),
+    ("worker's handlers", &["vhost-cuda/worker/src/handlers"], r"\bfn (cu[A-Z]\w*)\b"),
     ("libcuda", &["guest-lib/libcuda/src"], r"(?m)^ *\w+ (cu[A-Z]\w*)(?: / \w+)? *\("),
     ("libcudart", &["guest-lib/libcudart/src"], r"\bfn (cu[A-Z]\w*)\b"),
     ("emulator", &["cuda-emulator/src/driver"], r"(?m)^ *(cu[A-Z]\w*)(?: \+ \w+)* =>"),
@@ -50,7 +50,7 @@ pub fn print(root: &Path, sources: &[PathBuf]) -> Result<()> {
     println!("call table: {total} rows: {}", each.join(", "));
     let by_hand = kinds.get("custom").copied().unwrap_or(0);
     println!("rows without a handler by hand: {} %", (total - by_hand) * 100 / total.max(1));
-    let worker: Vec<String> = WORKER.iter().map(|part| format!("vhost-cuda/src/worker/{part}")).collect();
+    let worker: Vec<String> = WORKER.iter().map(|part| format!("vhost-cuda/worker/src/{part}")).collect();
     let (product, tests) = files_below(&texts, &worker)
         .map(lines_by_use)
         .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));

@@ -63,7 +63,7 @@ pub fn stage(paths: &Paths, folder: &Path) -> Result<(Package, Tree)> {
     libvirt(paths, &tree)?;
     slurm(paths, &tree)?;
     manual(paths, &tree, folder)?;
-    let crates = ["vhost-cuda", "vhost-cuda-libvirt", "cuda-emulator", "cuda-emulator-libraries"];
+    let crates = ["vhost-user-cuda", "vhost-cuda-libvirt", "cuda-emulator", "cuda-emulator-libraries"];
     copyright::write(paths, &tree, PACKAGE.name, &[("*", OWN)], &crates)?;
     Ok((PACKAGE, tree))
 }

@@ -250,7 +250,7 @@ static void attack(void) {
 }
 
 // A session's guest memory. The process that has its descriptors shares this one's memory: the attack gives it orders
-// (`Desk` in `vhost-cuda/src/worker/memory/mapper/process.rs`), and changes its code.
+// (`Desk` in `vhost-cuda/worker/src/memory/mapper/process.rs`), and changes its code.
 
 #define PAGE 4096L
 #define MAX_FILE 24

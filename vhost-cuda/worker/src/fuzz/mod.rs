@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fuzz targets of the worker: data that a guest process can send to it. The driver is [`super::gpu::null`].
+
+mod calls;
+mod lanes;
+pub(super) mod session;
+mod vendor;
+
+/// A function that takes any bytes.
+pub type Target = fn(&[u8]);
+
+/// The targets by name.
+pub const TARGETS: &[(&str, Target)] =
+    &[("calls", calls::run), ("lanes", lanes::run), ("vendor", vendor::run)];
+
+#[cfg(test)]
+mod tests {
+    use vhost_cuda_fuzz::{corpus, targets};
+
+    #[test]
+    fn targets_have_names() {
+        let names: Vec<&str> = super::TARGETS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, targets::of("worker"), "tests/fuzz/src/targets.rs has the names");
+    }
+
+    #[test]
+    fn corpora() {
+        for (name, target) in super::TARGETS {
+            corpus::replay(name, *target);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sharing of pools between processes of a guest. libcuda's file and data go to the daemon's exchange and never to a
+//! guest.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::FromRawFd;
+
+use vhost_cuda_common::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, Token};
+use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
+
+use crate::allocations::Origin;
+use crate::call::CallContext;
+use crate::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
+use crate::pools;
+use crate::quota;
+
+/// Offers a pool as a file.
+pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<(Token,)> {
+    let raw = cx.resolve(pool)?;
+    let mut descriptor = -1i32;
+    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
+    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
+    unsafe { cx.gpu().cuMemPoolExportToShareableHandle(out, raw, kind, 0) }?;
+    if descriptor < 0 {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    // SAFETY: the descriptor is new, and given to this process by the call above.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    let offer = Offer { what: POOL, device: 0, bytes: 0, handle: [0; HANDLE_BYTES] };
+    // Pools belong to no context.
+    Ok((cx.session.sharing.offer_named(pool.0, 0, offer, Some(&file))?,))
+}
+
+/// Offers the allocation that begins at an address.
+pub fn cuMemPoolExportPointer(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(Token,)> {
+    let range = cx.session.allocations().allocated_at(dptr.0)?;
+    let (data,) = cx.gpu().cuMemPoolExportPointer(dptr.0)?;
+    let offer = Offer { what: POINTER, device: 0, bytes: range.bytes, handle: data.reserved };
+    Ok((cx.session.sharing.offer_named(range.base, range.context, offer, None)?,))
+}
+
+/// Opens an allocation of another process. It is charged to this session too, because its owner may end first.
+pub fn cuMemPoolImportPointer(
+    cx: &mut CallContext<'_>,
+    pool: MemoryPoolId,
+    token: Token,
+) -> CuResult<(DevicePtr, u64)> {
+    let (raw, home) = (cx.resolve(pool)?, cx.owner()?);
+    let (offer, _) = cx.session.sharing.look_up(token, POINTER)?;
+    let charged = quota::in_pool(offer.bytes);
+    pools::charge(cx.session, |allocations| allocations.charge(charged))?;
+    let mut data = RawIpcHandle { reserved: offer.handle };
+    // SAFETY: the data lives across the call, and came from the driver.
+    let opened = unsafe { cx.gpu().cuMemPoolImportPointer(raw, &mut data) };
+    let mut allocations = cx.session.allocations();
+    let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
+    if allocations.find(dptr).is_some() {
+        // Opened before: the driver returns the same address.
+        allocations.discharge(charged);
+    } else {
+        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync(0), home);
+    }
+    Ok((DevicePtr(dptr), offer.bytes))
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Makes the objects of a session again, in its own worker, after all of them have ended.
+//!
+//! Images come from the daemon's cache. They stay mapped from the moment at which the calls are taken, so the daemon is not asked
+//! again, and may drop them.
+
+use log::error;
+use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
+use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Opcode, Reader, Writer};
+
+use super::class::Class;
+use super::kept::{Bulk, Call, Kept, Key, Recipe, State};
+use super::rule::Rule;
+use super::steps::{Again, Step};
+use super::{NO_IMAGE, find, living_obstacle, note, rule};
+use crate::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING};
+use crate::handlers::module::image::Load;
+use crate::memory::bulk::{BulkIn, BulkOut};
+use crate::memory::footprint::{Target, keeps_state};
+use crate::run::call::{CallContext, ThreadState};
+use crate::run::dispatch::dispatch;
+use crate::state::SessionState;
+
+/// The maximum number of images that are mapped. Bounds the mappings of the process, and the time for which a session waits for the
+/// daemon's cache.
+const MAX_IMAGES: usize = 4096;
+
+impl Again {
+    /// Takes the calls of the session's recipe, if they make all of it again without losing contents. `target` is the session's device.
+    /// Takes the locks of the tables of objects, and waits for the daemon's cache of images.
+    ///
+    /// Errors: the reason, for people.
+    pub fn take(session: &SessionState, target: Target) -> Result<Self, String> {
+        let mut state = session.recipe.0.lock();
+        let find = |key: &Key| find(session, key);
+        state.settle(&find);
+        state.look(&find);
+        if let Some(obstacle) = state.obstacle.clone().or_else(|| living_obstacle(&state)) {
+            return Err(obstacle);
+        }
+        if let Some(reason) = state.kept.iter().filter_map(|(key, kept)| lost(key, kept)).min() {
+            return Err(reason.to_owned());
+        }
+        let all = state.kept.iter().filter(|(key, _)| !stays(key.class));
+        let all = all.flat_map(|(key, kept)| kept.calls().map(|call| (*key, call.clone())));
+        let mut calls: Vec<_> = all.collect();
+        drop(state);
+        calls.sort_by_key(|(_, call)| call.number);
+        if calls.iter().filter(|(_, call)| matches!(call.bulk, Bulk::Image(_))).count() > MAX_IMAGES {
+            return Err(format!("it has more than {MAX_IMAGES} images of device code"));
+        }
+        let steps = calls.into_iter().map(|(key, call)| step(session, target, key, call));
+        steps.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Makes the calls. The recipe begins anew with them.
+    ///
+    /// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
+    pub fn make_calls(&self, session: &'static SessionState) -> CuResult<()> {
+        restart(&session.recipe);
+        let mut thread = ThreadState::default();
+        self.0.iter().try_for_each(|step| step.call_again(session, &mut thread))
+    }
+}
+
+/// Returns whether settings of this class outlive the driver's objects.
+fn stays(class: Class) -> bool {
+    matches!(class, Class::Session | Class::Thread)
+}
+
+/// Returns the reason if an object has contents that its calls do not make again.
+fn lost(key: &Key, kept: &Kept) -> Option<&'static str> {
+    match key.class {
+        Class::Array | Class::Mipmap => Some("contents of arrays are not kept"),
+        Class::Texture | Class::Surface | Class::TextureReference | Class::SurfaceReference => {
+            Some("textures and surfaces are not made again")
+        }
+        Class::Pool => Some("memory pools are not made again"),
+        Class::Description => Some("green contexts are not made again"),
+        Class::Event => {
+            let flags = |call: &Call| call.arguments.get(8..12)?.try_into().ok().map(u32::from_le_bytes);
+            let is_silent = |call: &Call| {
+                call.opcode == Opcode::cuEventCreate
+                    && flags(call).is_some_and(|flags| flags & EVENT_DISABLE_TIMING != 0)
+            };
+            let is_silent = kept.made.as_ref().is_some_and(is_silent);
+            (!is_silent).then_some("times of events are not kept (cudaEventDisableTiming)")
+        }
+        _ => None,
+    }
+}
+
+fn step(session: &SessionState, target: Target, key: Key, call: Call) -> Result<Step, String> {
+    let image = match &call.bulk {
+        Bulk::Bytes(_) => None,
+        Bulk::Image(known) => {
+            let digest = known.digest.get().ok_or_else(|| NO_IMAGE.to_owned())?;
+            Some(session.images.find(*digest, known.bytes).ok_or_else(|| NO_IMAGE.to_owned())?)
+        }
+    };
+    let is_code = matches!(key.class, Class::Module | Class::Library);
+    let bytes = match (&image, &call.bulk) {
+        (Some(image), _) => &image[..],
+        (None, Bulk::Bytes(bytes)) => bytes,
+        (None, Bulk::Image(_)) => &[],
+    };
+    if is_code && !bytes.is_empty() && keeps_state(bytes, target) {
+        return Err("variables and heaps of device code are not kept".to_owned());
+    }
+    Ok(Step { call, key, image })
+}
+
+/// Empties a recipe.
+fn restart(recipe: &Recipe) {
+    *recipe.0.lock() = State::default();
+}
+
+impl Step {
+    fn call_again(&self, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
+        let Call { opcode, context, arguments, bulk, .. } = &self.call;
+        let bulk_in: &[u8] = match bulk {
+            Bulk::Bytes(bytes) => bytes,
+            Bulk::Image(_) => &[],
+        };
+        thread.number = self.call.thread;
+        let mut cx = CallContext {
+            session,
+            thread,
+            context: *context,
+            api_call: 0,
+            bulk_in: BulkIn::Inline(bulk_in),
+            bulk_out: BulkOut::inline(0),
+            kept: None,
+        };
+        let mut results = [0; MAX_RESULTS];
+        let mut writer = Writer::new(&mut results);
+        let current = match opcode.facts().needs_context() {
+            true => cx.thread.make_current(session, *context),
+            false => Ok(()),
+        };
+        let outcome = current.and_then(|()| match (&self.image, bulk) {
+            (Some(image), Bulk::Image(known)) => {
+                match self.key.class {
+                    Class::Module => ModuleId(self.key.id).load(&cx, image),
+                    Class::Library => LibraryId(self.key.id).load(&cx, image),
+                    _ => Err(CudaError::INVALID_IMAGE),
+                }?;
+                *cx.thread.image.borrow_mut() = Some(known.clone());
+                Ok(())
+            }
+            _ => dispatch(*opcode, &mut cx, Reader::new(arguments), &mut writer),
+        });
+        cx.thread.held.release();
+        let rule = rule(*opcode);
+        let outcome = outcome.and_then(|()| match rule {
+            // The program may have stored them.
+            Some(Rule::Makes(_)) if self.image.is_none() && *writer.written() != *self.call.results => {
+                Err(CudaError::INVALID_HANDLE)
+            }
+            _ => Ok(()),
+        });
+        match outcome {
+            Ok(()) => {
+                if let Some(rule) = rule {
+                    note(rule, *opcode, &cx, arguments, &self.call.results);
+                }
+            }
+            Err(CudaError::OUT_OF_MEMORY) => {}
+            // Nothing that the guest can repeat: one for a resumption that fails.
+            Err(error) => error!("a session cannot be made again: {}: {error}", opcode.name()),
+        }
+        outcome
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The recipe of a session: the calls that made the objects that live, and those that changed the settings that still hold, in
+//! their order. Made again in this order, they give the same objects the same names.
+//!
+//! What a call does to the recipe follows from its row ([`rule`]). Ends are not followed: an object counts as long as its table
+//! has it, so objects that end with others need no rules, and threads that make and end objects at once leave nothing wrong.
+//! Calls for objects that have ended stay until the recipe has grown to twice its length.
+//!
+//! Memory is not in it: the tables of memory have all that is needed ([`crate::memory`]).
+
+pub mod again;
+mod class;
+pub mod kept;
+pub mod requests;
+mod rule;
+pub mod steps;
+
+use cuda_library_rows::library_of;
+use vhost_cuda_common::recipes::Description;
+use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphExecId, GraphId, Opcode};
+
+use self::class::{Class, Identity};
+use self::kept::{Bulk, Call, Kept, Key, Recipe, State};
+pub use self::rule::rule;
+use self::rule::{Place, Rule, Subject};
+use crate::memory::bulk::BulkIn;
+use crate::objects::Table;
+use crate::objects::images::KnownImage;
+use crate::run::call::CallContext;
+use crate::state::SessionState;
+
+/// The maximum bulk input that is kept as it is, in bytes. Longer images are kept by their digest.
+const MAX_BULK: u64 = 64 << 10;
+/// The obstacle of a session whose images the daemon does not keep, or not yet.
+const NO_IMAGE: &str = "an image of device code is not in the daemon's cache (--image-cache)";
+/// The thread's own default stream.
+const PER_THREAD: u64 = 2;
+
+/// Takes a call that has succeeded. It must not hold any lock.
+pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8], results: &[u8]) {
+    let image = cx.thread.image.take();
+    let session = cx.session;
+    let recipe = &session.recipe;
+    let find = |key: &Key| find(session, key);
+    let call = |bulk| Call {
+        number: 0,
+        opcode,
+        thread: cx.thread.number,
+        context: cx.context,
+        arguments: arguments.into(),
+        results: results.into(),
+        bulk,
+    };
+    match rule {
+        Rule::Never(reason) => never(recipe, opcode, reason, arguments),
+        Rule::ThreadEnds => {
+            let mut state = recipe.0.lock();
+            state.remove(&Key::new(Class::Thread, cx.thread.number.into(), cx.context));
+        }
+        Rule::Makes(place) => {
+            let Some(id) = place.name(arguments, results) else { return };
+            let key = Key::new(place.class, id, cx.context);
+            // An object that has ended already needs no call.
+            let Some(identity) = find(&key) else { return };
+            let Some(bulk) = bulk(&cx.bulk_in, image) else {
+                return never(recipe, opcode, "its input is too long", arguments);
+            };
+            let call = place.class.is_kept().then(|| call(bulk));
+            recipe.0.lock().made(&find, key, identity, call);
+        }
+        Rule::Sets { subject, setting, parts, uses } => {
+            let (class, id) = match subject {
+                Subject::Named(place) => (place.class, place.name(arguments, results)),
+                Subject::Context => (Class::Context, Some(cx.context.0)),
+                Subject::Thread => (Class::Thread, Some(cx.thread.number.into())),
+                Subject::Session => (Class::Session, Some(0)),
+            };
+            let Some(id) = id else { return };
+            if class == Class::Stream && id == PER_THREAD {
+                return never(recipe, opcode, "default streams of threads are not followed", arguments);
+            }
+            let key = Key::new(class, id, cx.context);
+            let name = |place: &Place| {
+                let key = Key::new(place.class, place.name(arguments, results)?, cx.context);
+                Some((key, find(&key)?))
+            };
+            let (Some(identity), Some(uses)) = (find(&key), uses.iter().map(name).collect()) else {
+                return;
+            };
+            let Some(bulk) = bulk(&cx.bulk_in, image) else {
+                return never(recipe, opcode, "its input is too long", arguments);
+            };
+            let parts = parts.iter().filter_map(|part| arguments.get(part.clone())).flatten().copied();
+            let setting = (*setting, parts.collect());
+            recipe.0.lock().set(&find, key, identity, setting, call(bulk), uses);
+        }
+    }
+}
+
+/// Notes that the session cannot be made again.
+fn never(recipe: &Recipe, opcode: Opcode, reason: &str, arguments: &[u8]) {
+    let mut state = recipe.0.lock();
+    if state.obstacle.is_none() {
+        state.obstacle = Some(format!("{}: {reason}", named(opcode, arguments)));
+    }
+}
+
+/// Describes the recipe. Takes the locks of the tables of objects.
+pub fn describe(session: &SessionState) -> Description {
+    let mut state = session.recipe.0.lock();
+    let find = |key: &Key| find(session, key);
+    state.settle(&find);
+    state.look(&find);
+    let calls = state.kept.values().map(|kept| kept.calls().count()).sum::<usize>();
+    let of_calls = state.kept.values().flat_map(Kept::calls).filter_map(|call| match &call.bulk {
+        Bulk::Image(image) => Some(image.clone()),
+        Bulk::Bytes(_) => None,
+    });
+    let images: Vec<_> = of_calls.collect();
+    let obstacle = state.obstacle.clone().or_else(|| living_obstacle(&state));
+    let bytes = state.bytes as u64;
+    drop(state);
+    // The daemon answers, which may take longer.
+    let is_missing = || images.iter().any(|image| !session.images.has(image));
+    let obstacle = obstacle.or_else(|| is_missing().then(|| NO_IMAGE.to_owned()));
+    Description { calls: calls as u64, bytes, obstacle }
+}
+
+/// Returns the reason if there are objects that no call makes again.
+fn living_obstacle(state: &State) -> Option<String> {
+    let classes = state.kept.keys().filter_map(|key| Some((key.class, key.class.obstacle()?)));
+    classes.min().map(|(_, obstacle)| obstacle.to_owned())
+}
+
+/// Looks up the object that has this name now.
+fn find(session: &SessionState, key: &Key) -> Option<Identity> {
+    let id = key.id;
+    let objects = &session.objects;
+    let in_table = |table: &Table| table.weak(id).map(Identity::Object);
+    let named = |is_there: bool| is_there.then_some(Identity::Name);
+    match key.class {
+        // It lives as long as its context.
+        Class::Stream if id < FIRST_HANDLE => find(session, &Key::of_context(key.context)),
+        Class::Session | Class::Thread | Class::Device => Some(Identity::Name),
+        Class::Context => {
+            session.contexts.lock().get(ContextId(id)).ok().map(|context| Identity::of(&context.object))
+        }
+        Class::Stream => in_table(&objects.streams),
+        Class::Event => in_table(&objects.events),
+        Class::Module => in_table(&objects.modules),
+        Class::Library => in_table(&objects.libraries),
+        Class::Function => in_table(&objects.functions),
+        Class::Array => in_table(&objects.arrays),
+        Class::Mipmap => in_table(&objects.mipmaps),
+        Class::TextureReference => in_table(&objects.texture_references),
+        Class::SurfaceReference => in_table(&objects.surface_references),
+        Class::Pool => in_table(&objects.pools),
+        Class::Description => in_table(&objects.descriptions),
+        Class::Texture => named(objects.textures.has(id)),
+        Class::Surface => named(objects.surfaces.has(id)),
+        Class::Graph => named(session.graphs.has_graph(GraphId(id))),
+        Class::Exec => named(session.graphs.has_exec(GraphExecId(id))),
+        Class::UserObject => named(objects.user_objects.has(id)),
+        Class::Link => named(session.links.has(id)),
+        Class::Node => None,
+    }
+}
+
+/// Returns the name of a call for people: for NVIDIA's libraries that of the library.
+fn named(opcode: Opcode, arguments: &[u8]) -> &'static str {
+    let number = arguments.first_chunk().map(|number| u32::from_le_bytes(*number));
+    match number.filter(|_| opcode == Opcode::vendor_load).and_then(|number| library_of(number as usize)) {
+        Some(library) => library.name,
+        None => opcode.name(),
+    }
+}
+
+/// Returns what is kept of a call's bulk input. `None` if it is too long.
+fn bulk(bulk: &BulkIn<'_>, image: Option<KnownImage>) -> Option<Bulk> {
+    match image {
+        Some(image) => Some(Bulk::Image(image)),
+        // The guest may have changed its pages meanwhile. Then its recipe says what it has there now.
+        None if bulk.bytes() == 0 => Some(Bulk::Bytes(Box::default())),
+        None if bulk.bytes() <= MAX_BULK => Some(Bulk::Bytes(bulk.contents().ok()?.into_bytes().into())),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Functions of the program that are due: in stream order (then the driver's thread waits here until the guest has
+//! run them) or because nothing refers to them any more.
+//!
+//! The driver gets a function of this file and, as its argument, the guest's number of the function, which
+//! cannot dangle. So the queue is one for the process, which serves one session.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::{c_int, c_void};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use virtio_cuda_protocol::cuda::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
+
+use crate::gpu::CUstream;
+
+/// The maximum time until a guest's request for the next function is answered. Then the guest asks again, so that no
+/// request is outstanding for ever.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A function that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The number by which the guest reports that it has run.
+    pub ticket: u64,
+    /// The guest's number of the function.
+    pub callback: CallbackId,
+    /// The `CUresult` for stream callbacks.
+    pub status: i32,
+    /// `CALLBACK_*` bits.
+    pub todo: u32,
+}
+
+#[derive(Debug)]
+struct Queue {
+    due: VecDeque<Due>,
+    /// Tickets of functions that have not been run yet; a thread of the driver waits for each.
+    waiting: BTreeSet<u64>,
+    tickets: u64,
+}
+
+/// The functions that are due.
+#[derive(Debug)]
+pub struct Callbacks {
+    queue: Mutex<Queue>,
+    due: Condvar,
+    done: Condvar,
+}
+
+/// The callbacks of this process's session.
+pub static CALLBACKS: Callbacks = Callbacks::new();
+
+impl Callbacks {
+    const fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue { due: VecDeque::new(), waiting: BTreeSet::new(), tickets: 0 }),
+            due: Condvar::new(),
+            done: Condvar::new(),
+        }
+    }
+
+    fn push(&self, callback: u64, status: i32, todo: u32) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.tickets += 1;
+        let ticket = queue.tickets;
+        if todo & CALLBACK_RUN != 0 {
+            queue.waiting.insert(ticket);
+        }
+        queue.due.push_back(Due { ticket, callback: CallbackId(callback), status, todo });
+        self.due.notify_one();
+        ticket
+    }
+
+    /// Makes the guest run a function, and waits for it. A guest process that has ended ends this process too.
+    fn run(&self, callback: u64, status: i32, todo: u32) {
+        let ticket = self.push(callback, status, todo | CALLBACK_RUN);
+        let mut queue = self.queue.lock();
+        while queue.waiting.contains(&ticket) {
+            self.done.wait(&mut queue);
+        }
+    }
+
+    /// Notes that the guest has run the function with this ticket. Other tickets are ignored.
+    pub fn finish(&self, ticket: u64) {
+        if self.queue.lock().waiting.remove(&ticket) {
+            self.done.notify_all();
+        }
+    }
+
+    /// Returns the next function; `None` if none is due for a while.
+    pub fn next(&self) -> Option<Due> {
+        let mut queue = self.queue.lock();
+        self.due.wait_while_for(&mut queue, |queue| queue.due.is_empty(), PATIENCE);
+        queue.due.pop_front()
+    }
+}
+
+/// For work that happens once.
+pub unsafe extern "C" fn run_once(callback: *mut c_void) {
+    CALLBACKS.run(callback as u64, 0, CALLBACK_FORGET);
+}
+
+/// For nodes of graphs, which can be launched again.
+pub unsafe extern "C" fn run_node(callback: *mut c_void) {
+    CALLBACKS.run(callback as u64, 0, 0);
+}
+
+/// For `cuStreamAddCallback`.
+pub unsafe extern "C" fn run_stream_callback(_stream: CUstream, status: c_int, callback: *mut c_void) {
+    CALLBACKS.run(callback as u64, status, CALLBACK_FORGET);
+}
+
+/// For user objects of the program whose last reference was released.
+pub unsafe extern "C" fn destroy_user_object(callback: *mut c_void) {
+    // No thread waits for it: the driver may hold locks here. The guest's answer is ignored.
+    CALLBACKS.push(callback as u64, 0, CALLBACK_FORGET | CALLBACK_RUN);
+}
+
+/// For callbacks of nodes to which no graph refers any more.
+pub unsafe extern "C" fn forget(callback: *mut c_void) {
+    CALLBACKS.push(callback as u64, 0, CALLBACK_FORGET);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_is_waited_for_until_the_guest_has_run_it() {
+        let callbacks = Callbacks::new();
+        let finished = Mutex::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                callbacks.run(7, 3, CALLBACK_FORGET);
+                *finished.lock() = true;
+            });
+            let due = callbacks.next().expect("it is due");
+            assert_eq!(
+                (due.callback, due.status, due.todo),
+                (CallbackId(7), 3, CALLBACK_RUN | CALLBACK_FORGET)
+            );
+            callbacks.finish(due.ticket + 1);
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!*finished.lock(), "another ticket does not count");
+            callbacks.finish(due.ticket);
+        });
+        assert!(*finished.lock());
+    }
+
+    #[test]
+    fn notices_wait_for_nobody_and_keep_their_order() {
+        let callbacks = Callbacks::new();
+        callbacks.push(1, 0, CALLBACK_FORGET);
+        callbacks.push(2, 0, CALLBACK_FORGET);
+        assert_eq!(callbacks.next().map(|due| due.callback), Some(CallbackId(1)));
+        assert_eq!(callbacks.next().map(|due| due.callback), Some(CallbackId(2)));
+    }
+}

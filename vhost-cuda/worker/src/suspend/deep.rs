@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Deep suspensions: the objects and contexts of the driver end, too, so that the card keeps nothing of a suspended session. A resumption
+//! makes them again from the session's recipe ([`crate::recipe`]), in the same worker.
+//!
+//! The guest's names of objects are the worker's own, so it does not notice. Device memory comes back to its addresses as after
+//! any suspension. Meanwhile the gate is sealed: all calls wait that use an object of the driver, also those that only ask.
+//!
+//! A session that could lose contents stays suspended as it is ([`Deep::begin`]). Until all objects are there again the list
+//! of calls stays: a resumption that fails ends what it has made, and can be repeated.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::debug;
+use vhost_cuda_common::recipes::Description;
+use virtio_cuda_protocol::cuda::ContextId;
+
+use super::steps::Unmoved;
+use super::suspended::{Deep, Suspended};
+use crate::gpu::{CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY};
+use crate::memory::allocations::Origin;
+use crate::memory::footprint::Target;
+use crate::memory::window::Registration;
+use crate::objects::contexts::Retains;
+use crate::recipe::steps::Again;
+use crate::state::SessionState;
+
+/// The time for calls without memory to end. They wait for nothing, because the session has no work.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two looks at contexts that others use still: pages that the guest takes back.
+const LOOK: Duration = Duration::from_millis(1);
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const COMPUTE_CAPABILITY: [i32; 2] = [75, 76];
+
+/// Ends the objects of a suspended session. Returns the number of calls that make them again, and the reason if they have not ended: then
+/// it is suspended as before.
+pub fn deepen(session: &'static SessionState) -> Description {
+    // Moves wait meanwhile.
+    let mut suspended = session.suspension.suspended.lock();
+    let begun = match &mut *suspended {
+        None => Err("it is not suspended".to_owned()),
+        Some(now) if now.deep.is_some() => Ok(()),
+        Some(now) => Deep::begin(session, now).map(|deep| now.deep = Some(deep)),
+    };
+    let calls = suspended.as_ref().and_then(|now| now.deep.as_ref()).map_or(0, |deep| deep.again.calls());
+    Description { calls: calls as u64, bytes: 0, obstacle: begun.err() }
+}
+
+impl Deep {
+    /// Ends the objects of the session, which is suspended with `now`.
+    ///
+    /// Errors: the reason, for people; nothing has ended.
+    fn begin(session: &'static SessionState, now: &Suspended) -> Result<Self, String> {
+        if !session.gate.seal(Instant::now() + PATIENCE) {
+            return Err("calls of the program do not end".to_owned());
+        }
+        let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
+            let target = target(session).map_err(|error| error.to_string())?;
+            Again::take(session, target)
+        });
+        let again = taken.inspect_err(|_| session.gate.unseal())?;
+        let mut deep = Self { again, retains: Retains::default(), registrations: Vec::new() };
+        deep.retains = deep.end_objects(session);
+        Ok(deep)
+    }
+
+    /// Ends all objects and contexts. Returns the retains of primary contexts.
+    fn end_objects(&mut self, session: &'static SessionState) -> Retains {
+        let gpu = &session.gpu;
+        // Memory stays in its tables while contexts end.
+        session.suspension.makes_again.store(true, Ordering::Relaxed);
+        session.suspension.kernels.lock().clear();
+        drop(session.preparing.end_graphs(gpu));
+        self.registrations.extend(session.window().take_registrations());
+        let mut contexts = session.contexts.lock();
+        let (closed, retains) = contexts.close_all();
+        let warm = session.device(0).ok().filter(|device| contexts.primary(*device).take_warm().is_some());
+        session.contexts.changed();
+        drop(contexts);
+        for (name, context) in &closed {
+            context.close();
+            session.close_context(*name);
+        }
+        session.objects.take_all();
+        drop(closed);
+        if let Some(device) = warm
+            && let Err(error) = gpu.cuDevicePrimaryCtxRelease_v2(device)
+        {
+            debug!("the warm context does not end: {error}");
+        }
+        // A thread that takes pages back may use a context still. A resumption finds those that it does not release in time.
+        let until = Instant::now() + PATIENCE;
+        while !session.contexts.lock().is_empty() && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
+        retains
+    }
+
+    /// Makes the objects again, and opens the gate for calls that need no memory.
+    ///
+    /// Errors: the driver's; nothing is there, and it can be repeated.
+    pub fn make_again(&mut self, session: &'static SessionState) -> Result<(), Unmoved> {
+        match self.try_to_make(session) {
+            Ok(()) => {
+                session.suspension.makes_again.store(false, Ordering::Relaxed);
+                session.gate.unseal();
+                Ok(())
+            }
+            Err(error) => {
+                // The retains of the beginning stay.
+                self.end_objects(session);
+                let device = session.device(0)?;
+                Err(if error == CudaError::OUT_OF_MEMORY {
+                    Unmoved::DeviceMemory(device)
+                } else {
+                    error.into()
+                })
+            }
+        }
+    }
+
+    fn try_to_make(&mut self, session: &'static SessionState) -> CuResult<()> {
+        let gpu = &session.gpu;
+        self.again.make_calls(session)?;
+        session.contexts.lock().put_retains(&self.retains);
+        let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
+        let with_memory = session.placed.lock().contexts();
+        for context in with_memory {
+            enter(context)?;
+            session.placed.lock().renew_shadows(gpu, context)?;
+        }
+        while let Some(registration) = self.registrations.last() {
+            enter(registration.context)?;
+            register(session, registration)?;
+            self.registrations.pop();
+        }
+        Ok(())
+    }
+}
+
+/// Registers pages again, unless the guest has taken a part of them back. The context is current.
+///
+/// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` if they have another address on the GPU.
+fn register(session: &SessionState, registration: &Registration) -> CuResult<()> {
+    let Registration { base, bytes, dptr, .. } = *registration;
+    let (gpu, mut window) = (&session.gpu, session.window());
+    if window.check_unregistered(base, bytes).is_err() {
+        session.allocations().remove(dptr);
+        return Ok(());
+    }
+    let origin = session.allocations().find(dptr).map(|range| range.origin);
+    let read_only = if origin == Some(Origin::ReadOnlyWindow) { HOST_READ_ONLY } else { 0 };
+    let address = base as *mut std::ffi::c_void;
+    // SAFETY: the areas are mapped, and stay so until they are unregistered (`control::unpin`) or their context ends.
+    let (now,) = unsafe {
+        gpu.cuMemHostRegister_v2(address, bytes as usize, HOST_PORTABLE_MAPPED | read_only)?;
+        gpu.cuMemHostGetDevicePointer_v2(address, 0)
+    }?;
+    if now != dptr {
+        // It ends with its context.
+        return Err(CudaError::INVALID_HANDLE);
+    }
+    window.set_registered(*registration);
+    Ok(())
+}
+
+/// Returns the reason if the session has something that ends with its contexts and that no recipe makes again. The gate is sealed.
+fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
+    let is_away = session.placed.lock().is_away() && now.created.iter().all(|(_, part)| !part.exists());
+    if session.devices.len() != 1 {
+        return Some("it has several devices");
+    }
+    if !is_away || session.reservations().has_others(&now.created) {
+        return Some("a part of its memory stays on the card");
+    }
+    if session.trace.is_active() {
+        return Some("a profiler measures it");
+    }
+    let placed = session.placed.lock();
+    let allocations = session.allocations();
+    let mut reasons = allocations.ranges().filter_map(|range| match range.origin {
+        Origin::HostWindow | Origin::ReadOnlyWindow | Origin::Mapped => None,
+        Origin::Allocated if placed.has(range.base) => None,
+        Origin::Allocated => Some("memory that cannot move is not kept"),
+        Origin::AllocatedAsync(_) => Some("memory of pools is not kept"),
+        Origin::GraphNode => Some("memory of graphs is not kept"),
+        Origin::ModuleGlobal(_) | Origin::LibraryGlobal(_) => Some("variables of device code are not kept"),
+        Origin::Opened | Origin::External => Some("memory of other processes is not opened again"),
+    });
+    reasons.next()
+}
+
+/// Returns the session's device.
+///
+/// Errors: the driver's.
+fn target(session: &SessionState) -> CuResult<Target> {
+    let device = session.device(0)?;
+    let [major, minor] = COMPUTE_CAPABILITY;
+    let number = |attribute| Ok(session.gpu.cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs());
+    Ok(Target { architecture: number(major)? * 10 + number(minor)?, ptx_only: session.emulated })
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state of a session between moves.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::digests::{Kernel, Key};
+use super::pages::Pages;
+use super::parts::Part;
+use super::store::Store;
+use crate::memory::window::Registration;
+use crate::objects::contexts::Retains;
+use crate::recipe::steps::Again;
+
+/// The driver's objects of a session, while they have ended.
+#[derive(Debug)]
+pub struct Deep {
+    /// The calls that make them again.
+    pub again: Again,
+    /// The retains of primary contexts.
+    pub retains: Retains,
+    /// Pages of the guest's process that are registered with the GPU.
+    pub registrations: Vec<Registration>,
+}
+
+/// The state of a session's moves.
+#[derive(Debug, Default)]
+pub struct Suspension {
+    /// True while a thread moves.
+    pub is_moving: AtomicBool,
+    /// True while contexts end that are made again.
+    pub makes_again: AtomicBool,
+    /// `None` while the session runs. Locked across each move.
+    pub suspended: Mutex<Option<Suspended>>,
+    /// Host memory for contents.
+    pub pages: Arc<Pages>,
+    /// The contents of the last suspension, while the session runs.
+    pub kept: Mutex<Option<Store>>,
+    /// The key of the session's digests.
+    pub key: OnceLock<Key>,
+    /// The kernel that computes digests, by the device for which it was loaded.
+    pub kernels: Mutex<BTreeMap<i32, Kernel>>,
+}
+
+impl Suspension {
+    /// Gives up the contents of the last suspension, if the session runs.
+    pub fn forget(&self) {
+        let kept = self.kept.lock().take();
+        // Unmapping takes long. Without a thread it is done here.
+        let _ = thread::Builder::new().name("suspend-forget".into()).spawn(move || drop(kept));
+    }
+}
+
+/// A suspended session.
+#[derive(Debug, Default)]
+pub struct Suspended {
+    /// The contents.
+    pub store: Store,
+    /// Allocations of `cuMemCreate` by their names. Memory of `cuMemAlloc` stays in its table, because it may end
+    /// meanwhile with its context.
+    pub created: Vec<(u64, Part)>,
+    /// The objects of the driver, if they have ended, too.
+    pub deep: Option<Deep>,
+    /// Device memory that was given back, in bytes.
+    pub moved_bytes: u64,
+    /// The part of the contents that the last suspension copied, in bytes: the rest is zeros, or was there already.
+    pub copied_bytes: u64,
+}

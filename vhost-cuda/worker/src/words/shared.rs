@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words for objects that another process of the guest has offered, and for functions of the program.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use vhost_cuda_common::exchange::{EVENT, HANDLE_BYTES, POOL, TOKEN_BYTES};
+use virtio_cuda_protocol::cuda::CallbackId;
+
+use crate::call::CallContext;
+use crate::callbacks::run_stream_callback;
+use crate::gpu::{CuResult, CudaError, RawIpcHandle, SharedEvent, StreamCallback};
+use crate::resolve::Resolve;
+
+/// The first bytes of the emulator's handles. Workers may not create sockets, over which the emulator shares
+/// otherwise.
+pub const EMULATED: &[u8] = b"cudaemu\x01";
+/// Offset of the descriptor of the memory file in such a handle.
+pub const EMULATED_DESCRIPTOR: usize = 48;
+/// Offset of the number that defines the process of the descriptor.
+const EMULATED_PLACE: usize = 52;
+/// The value for a descriptor of the process that opens the handle.
+const EMULATED_HERE: u32 = 1;
+
+/// Returns a handle for this process, with the descriptor of a file that came with it.
+pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [u8; HANDLE_BYTES] {
+    if let Some(file) = file {
+        handle[EMULATED_DESCRIPTOR..][..4].copy_from_slice(&file.as_raw_fd().to_ne_bytes());
+        handle[EMULATED_PLACE..][..4].copy_from_slice(&EMULATED_HERE.to_ne_bytes());
+    }
+    handle
+}
+
+/// The token of an event.
+pub struct EventToken([u8; TOKEN_BYTES]);
+
+/// An event of another process, by its token.
+pub fn shared_event(token: [u8; TOKEN_BYTES]) -> EventToken {
+    EventToken(token)
+}
+
+impl Resolve<'_, SharedEvent> for EventToken {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<SharedEvent> {
+        let (offer, file) = cx.session.sharing.look_up(self.0, EVENT)?;
+        let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
+        Ok(SharedEvent { handle, file })
+    }
+}
+
+/// The token of a pool.
+pub struct PoolToken([u8; TOKEN_BYTES]);
+
+/// A pool of another process, by its token.
+pub fn shared_pool(token: [u8; TOKEN_BYTES]) -> PoolToken {
+    PoolToken(token)
+}
+
+impl Resolve<'_, File> for PoolToken {
+    fn resolve(self, cx: &CallContext<'_>) -> CuResult<File> {
+        let (_, file) = cx.session.sharing.look_up(self.0, POOL)?;
+        file.ok_or(CudaError::INVALID_VALUE)
+    }
+}
+
+/// A function of the program.
+pub struct InGuest(CallbackId);
+
+/// A function of the program that the guest runs.
+pub fn in_guest(callback: CallbackId) -> InGuest {
+    InGuest(callback)
+}
+
+impl Resolve<'_, StreamCallback> for InGuest {
+    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<StreamCallback> {
+        // SAFETY: the function takes any number.
+        Ok(unsafe { StreamCallback::new(run_stream_callback, self.0.0) })
+    }
+}
