@@ -15,6 +15,8 @@
 #include <vector>
 
 static const size_t BYTES = 1 << 20;
+// An allocation that shares no unit of memory with others.
+static const size_t LARGE = 4 << 20;
 // Longer than anything here takes, s.
 static const int LIMIT = 60;
 
@@ -94,17 +96,23 @@ static void offer(int socket, const char *name, const Message &message, int desc
 
 static void offer_by_handle(int socket) {
     Message message = {};
-    message.bytes = BYTES;
-    CUdeviceptr memory;
+    message.bytes = LARGE;
+    CUdeviceptr memory, before;
+    CUipcMemHandle handle;
     CUevent event;
-    CHECK_DRIVER(cuMemAlloc(&memory, BYTES));
+    // Another one of the same size is exported, too.
+    CHECK_DRIVER(cuMemAlloc(&before, LARGE));
+    CHECK_DRIVER(cuMemsetD32(before, 0x33333333, LARGE / 4));
+    CHECK_DRIVER(cuIpcGetMemHandle(&handle, before));
+    CHECK_DRIVER(cuMemAlloc(&memory, LARGE));
     CHECK_DRIVER(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
-    CHECK_DRIVER(cuMemsetD32(memory, 0x11111111, BYTES / 4));
+    CHECK_DRIVER(cuMemsetD32(memory, 0x11111111, LARGE / 4));
     CHECK_DRIVER(cuEventRecord(event, CU_STREAM_LEGACY));
     // Any address of an allocation stands for all of it.
-    CHECK_DRIVER(cuIpcGetMemHandle(&message.memory, memory + BYTES / 2 + 4));
+    CHECK_DRIVER(cuIpcGetMemHandle(&message.memory, memory + LARGE / 2 + 4));
     CHECK_DRIVER(cuIpcGetEventHandle(&message.event, event));
     offer(socket, "by handle", message, -1, memory);
+    REQUIRE(differences(before, LARGE, 0x33333333) == 0);
 }
 
 static void take_by_handle(int socket, const Message &message) {

@@ -297,9 +297,9 @@ impl Exchange {
         let state = &mut *state;
         let session =
             state.sessions.get_mut(&shared.session).ok_or_else(|| invalid("its session has ended"))?;
-        // A repeated offer of the same object keeps its token. Files are not compared, because the handle identifies
-        // the object.
-        let named = shared.file.is_none() || shared.offer.handle != [0; HANDLE_BYTES];
+        // A repeated offer of the same object keeps its token. Objects with files cannot be distinguished here: blocks of the same
+        // size have the same handle. Workers know what they have offered.
+        let named = shared.file.is_none();
         if let Some(&token) = session.named.get(&shared.offer).filter(|_| named) {
             return Ok(token);
         }

@@ -113,6 +113,22 @@ fn files_come_along() {
 }
 
 #[test]
+fn objects_with_files_are_never_the_same() {
+    let exchange = Exchange::new();
+    let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));
+    let offered = |text: &[u8]| offer(&one, memory(1), Some(&seal(text).unwrap())).unwrap().unwrap();
+    let tokens = [offered(b"first"), offered(b"other")];
+    for (token, text) in tokens.into_iter().zip([b"first", b"other"]) {
+        let (_, file) = look_up(&other, token, MEMORY).unwrap().unwrap();
+        let mut bytes = [0; 5];
+        file.unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, text);
+    }
+    withdraw(&one, tokens[0]).unwrap();
+    assert!(look_up(&other, tokens[1], MEMORY).unwrap().is_some(), "the other one is still there");
+}
+
+#[test]
 fn only_memory_is_kept() {
     let (exchange, budgets) = (Exchange::new(), budgets());
     let one = serve(&exchange, 1, 7, budgets.clone());
