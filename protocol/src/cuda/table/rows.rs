@@ -136,7 +136,7 @@ impl Opcode {
             Self::cuStreamBeginCaptureToGraph => Facts::new(State::Writes, Work::Graphs, Launches::Same, Text::Silent).may_post(),
             Self::cuThreadExchangeStreamCaptureMode => Facts::new(State::Sets(Getter::None("it answers the mode before")), Work::Other, Launches::Same, Text::Silent),
             Self::capture_memcpy => Facts::new(State::Writes, Work::Other, Launches::Same, Text::Silent),
-            Self::cuLaunchHostFunc => Facts::new(State::Writes, Work::Other, Launches::Same, Text::Silent),
+            Self::cuLaunchHostFunc => Facts::new(State::Writes, Work::Other, Launches::Same, Text::Silent).may_post(),
             Self::cuStreamAddCallback => Facts::new(State::Writes, Work::Other, Launches::Same, Text::Silent),
             Self::cuStreamSetAttribute => Facts::new(State::Sets(Getter::Call("cuStreamGetAttribute")), Work::Other, Launches::Special, Text::Silent),
             Self::cuStreamGetAttribute => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Silent),
