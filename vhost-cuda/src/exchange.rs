@@ -26,8 +26,7 @@ use rustix::fs::fcntl_get_seals;
 use serde::{Deserialize, Serialize};
 use vhost_cuda_common::budget::{Budget, Charge};
 use vhost_cuda_common::exchange::{
-    Answer, HANDLE_BYTES, LOOK_UP, OFFER, Offer, Question, RECORD, SETTLE, Shortage, TOKEN_BYTES, Token,
-    WITHDRAW,
+    Answer, LOOK_UP, OFFER, Offer, Question, RECORD, SETTLE, Shortage, TOKEN_BYTES, Token, WITHDRAW,
 };
 use vhost_cuda_common::files::{invalid, write_with};
 use zerocopy::{FromZeros, IntoBytes};

@@ -18,8 +18,8 @@ use crate::deferred_frees::DeferredFree;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{
-    Caller, ClientError, CudaError, Session, broken, caller, calls, changes, deferred_frees, idle, lane,
-    output, process, thread, trace,
+    Caller, ClientError, CudaError, Session, broken, caller, calls, captures, changes, deferred_frees, idle,
+    lane, output, process, thread, trace,
 };
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
@@ -106,6 +106,8 @@ pub struct Call<'s> {
     /// The bits of the program's API call, if another thread makes it.
     traced: Option<u32>,
     posted: bool,
+    /// The results of a posted call, as they would be encoded.
+    results: &'s [u8],
     immediate: bool,
     way: Way,
     tag: u64,
@@ -129,6 +131,7 @@ impl<'s> Call<'s> {
             read_only: false,
             traced: None,
             posted: false,
+            results: &[],
             immediate: false,
             way: Way::Any,
             tag: 0,
@@ -205,7 +208,7 @@ impl<'s> Call<'s> {
 
     /// Does not wait for a call of the program, if possible. It is executed after all earlier calls of this thread, and before
     /// all calls that use the same things and begin after this one has returned. A later call of the program returns its error.
-    /// For rows without results. An internal call waits, because nothing else would return its error.
+    /// For rows without results, or with [`Self::results`]. An internal call waits, because nothing else would return its error.
     pub fn posted(self) -> Self {
         self.posted_if(true)
     }
@@ -213,6 +216,12 @@ impl<'s> Call<'s> {
     /// As [`Self::posted`], if `may_post`.
     pub fn posted_if(mut self, may_post: bool) -> Self {
         self.posted |= may_post && !self.caller.is_internal() && speed::is_on();
+        self
+    }
+
+    /// Sets the encoded results with which the call returns if it is posted.
+    pub fn results(mut self, results: &'s [u8]) -> Self {
+        self.results = results;
         self
     }
 
@@ -289,6 +298,7 @@ impl<'s> Call<'s> {
         if self.way == Way::Any {
             self.free_deferred(opcode);
         }
+        captures::count(self.caller);
         idle::begin(opcode, self.posted, touched);
         let (mut buffers, ended) = (take_buffers(), broken::ended());
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
@@ -386,7 +396,7 @@ impl<'s> Call<'s> {
         // An error of an earlier call is fetched by one of the program that waits.
         if self.posted && (self.caller.is_internal() || !lane.has_deferred_error()) {
             lane.post(self.session, payload, touched)?;
-            let value = take(&mut Reader::new(&[])).map_err(|Malformed| ClientError::Protocol)?;
+            let value = take(&mut Reader::new(self.results)).map_err(|Malformed| ClientError::Protocol)?;
             return Ok((Ok(value), 0));
         }
         let bytes = lane.call(self.session, payload, touched, &mut buffers.reply)?;

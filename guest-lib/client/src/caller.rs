@@ -59,6 +59,11 @@ pub(crate) fn took(earlier: CudaError) {
     }
 }
 
+/// Returns whether a call of the running entry point was not executed, because it has taken the error of an earlier posted call.
+pub fn has_taken() -> bool {
+    EARLIER.get().is_some()
+}
+
 /// Leaves the error of a posted call of this thread, which ends, to the program's other threads.
 pub(crate) fn leave(error: CudaError) {
     let _ = LEFT.compare_exchange(0, error.code(), Ordering::Relaxed, Ordering::Relaxed);

@@ -83,7 +83,7 @@ impl Touched {
             | Opcode::cuEventQuery
             | Opcode::cuEventSynchronize
             | Opcode::cuEventElapsedTime_v2
-            // Posted for kernels only, whose functions and graphs are destroyed behind everything.
+            // Posted for kernels and child graphs only, which are destroyed behind everything, and their functions.
             | Opcode::cuGraphExecNodeSetParams
             // Nothing that is posted frees or allocates memory.
             | Opcode::cuMemAlloc_v2

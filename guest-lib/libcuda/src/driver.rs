@@ -24,6 +24,7 @@ use crate::state::modules::functions::Functions;
 use crate::state::modules::links::Links;
 use crate::state::pools::Pools;
 use crate::state::reservations::Vmm;
+use crate::state::retraced::Retraced;
 use crate::state::streams::{Events, Streams};
 use crate::state::textures::Textures;
 
@@ -70,6 +71,8 @@ pub struct Driver {
     pub callbacks: Callbacks,
     /// Streams in capture mode.
     pub captures: Captures,
+    /// Captures of the same calls of libraries.
+    pub retraced: Retraced,
     /// Memory of this library that graph nodes expose to programs.
     pub kept: Kept,
     /// Buffers between graphs and pageable memory.
@@ -115,6 +118,7 @@ impl Driver {
             vmm: Vmm::default(),
             callbacks: Callbacks::default(),
             captures: Captures::default(),
+            retraced: Retraced::default(),
             kept: Kept::default(),
             buffers: Buffers::default(),
         });

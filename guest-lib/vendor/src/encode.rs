@@ -150,6 +150,7 @@ impl Arguments<'_> {
                 if bytes > 0 {
                     // SAFETY: not null, and the row says a number of so many bytes ("Safety" of this function).
                     slots.push(unsafe { number_at(address, bytes) });
+                    key.add_scalars(&slots[start..]);
                 }
                 continue;
             }
@@ -195,7 +196,7 @@ impl Arguments<'_> {
                     all[*kind].forget_addresses(all, contents.as_mut_bytes());
                     key.add_words(&contents);
                 }
-                _ => {}
+                _ => key.add_scalars(data),
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ mod exchange;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cuda_library_rows::block::BadSize;
@@ -27,6 +28,8 @@ pub struct Front {
     handles: Handles,
     new_handles: HandleSequence,
     proven: Proven,
+    /// The number of calls so far that have set something of a handle.
+    settings: AtomicU64,
     answers: Answers,
     /// Addresses of the library's tables, by the key of the call.
     tables: Mutex<Option<HashMap<u64, u64>>>,
@@ -59,6 +62,7 @@ impl Front {
             handles: Handles::new(),
             new_handles: HandleSequence::new(),
             proven: Proven::new(),
+            settings: AtomicU64::new(0),
             answers: Answers::new(),
             tables: Mutex::new(None),
             refused: Mutex::new(None),

@@ -45,14 +45,17 @@ impl Proven {
 }
 
 /// The key of a call: its function, the slots of numbers, which arguments are null, the alignments of addresses, and the host memory
-/// that the library reads, except scalars.
+/// that the library reads, except scalars. Beside it the scalars, on which the choice of kernels may depend, but no error.
 #[derive(Clone, Copy, Debug)]
-pub struct Key(u64);
+pub struct Key {
+    call: u64,
+    scalars: u64,
+}
 
 impl Key {
     /// Returns the key of a call without the memory that it reads.
     pub fn new(function: usize, call: &Call, slots: &[u64]) -> Self {
-        let mut key = Self(function as u64);
+        let mut key = Self { call: function as u64, scalars: 0 };
         call.roles.values.iter().filter_map(|index| slots.get(*index)).for_each(|value| key.add(*value));
         key.add_presence(slots);
         let addresses = call.roles.addresses.iter().filter_map(|index| slots.get(*index));
@@ -85,15 +88,29 @@ impl Key {
         words.iter().for_each(|word| self.add(*word));
     }
 
-    /// Adds a part with a multiplicative hash that mixes all bits in each step (as in FxHash, with a rotation).
+    /// Adds scalars in host memory.
+    pub fn add_scalars(&mut self, words: &[u64]) {
+        self.scalars = words.iter().fold(self.scalars, |mixed, word| mix(mixed, *word));
+    }
+
     fn add(&mut self, part: u64) {
-        self.0 = (self.0.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.call = mix(self.call, part);
     }
 
     /// Returns the key as a number.
     pub fn get(self) -> u64 {
-        self.0 ^ self.0 >> 29
+        self.call ^ self.call >> 29
     }
+
+    /// Returns a number for the scalars.
+    pub fn scalars(self) -> u64 {
+        self.scalars
+    }
+}
+
+/// A multiplicative hash that mixes all bits in each step (as in FxHash, with a rotation).
+pub fn mix(mixed: u64, part: u64) -> u64 {
+    (mixed.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]
@@ -118,6 +135,10 @@ mod tests {
         let mut longer = Key::new(0, call, &[1, 5, 1]);
         longer.add_words(&[1, 2]);
         assert_ne!(longer.get(), of([1, 5, 1]));
+        let mut scaled = Key::new(0, call, &[1, 5, 1]);
+        scaled.add_scalars(&[1, 2]);
+        assert_eq!(scaled.get(), of([1, 5, 1]), "no error depends on a scalar");
+        assert_ne!(scaled.scalars(), Key::new(0, call, &[1, 5, 1]).scalars());
         let mut born = Key::new(0, call, &[1, 5, 1]);
         born.add_handle(16);
         assert_ne!(born.get(), of([1, 5, 1]));
@@ -126,7 +147,7 @@ mod tests {
     #[test]
     fn equal_addresses_make_the_key() {
         let of = |addresses: &[u64]| {
-            let mut key = Key(0);
+            let mut key = Key { call: 0, scalars: 0 };
             key.add_addresses(addresses.iter().copied());
             key.get()
         };

@@ -48,6 +48,8 @@ fn instantiate(
     }
     let exec = new_handle(Kind::Exec);
     let flags = chosen_flags(api, flags);
+    // The program may get a node of it.
+    api.driver.retraced.forget(graph);
     let mut call = api.in_context()?;
     let (status, result, node) =
         calls::cuGraphInstantiateWithParams(&mut call, GraphExecId(exec), GraphId(graph), flags, upload)?;
@@ -65,6 +67,7 @@ fn for_device(
     upload: StreamId,
     with_params: bool,
 ) -> Result<(Result<(), CudaError>, i32, u64), CudaError> {
+    api.driver.retraced.forget(graph);
     let mut call = api.in_context()?;
     let made =
         calls::graph_instantiate_for_device(&mut call, GraphId(graph), flags, upload, with_params.into());
@@ -160,6 +163,7 @@ entry_points! {
     /// Copies all parameters of a graph to an executable graph of the same topology.
     call cuGraphExecUpdate(api, hGraphExec: u64, hGraph: u64, hErrorNode_out: Out<u64>, updateResult_out: Out<i32>) {
         api.driver.kept.exec_replaced(hGraphExec);
+        api.driver.retraced.forget(hGraph);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, _) = updated?;
         hErrorNode_out.set_if_wanted(node.0);
@@ -170,6 +174,7 @@ entry_points! {
     /// Copies all parameters of a graph to an executable graph of the same topology.
     call cuGraphExecUpdate_v2(api, hGraphExec: u64, hGraph: u64, resultInfo: Out<CUgraphExecUpdateResultInfo>) {
         api.driver.kept.exec_replaced(hGraphExec);
+        api.driver.retraced.forget(hGraph);
         let updated = calls::cuGraphExecUpdate_v2(&mut api.in_context()?, GraphExecId(hGraphExec), GraphId(hGraph));
         let (status, result, node, from) = updated?;
         resultInfo.set_if_wanted(CUgraphExecUpdateResultInfo { result, pad: 0, error_node: node.0, error_from_node: from.0 });

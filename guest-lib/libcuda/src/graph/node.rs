@@ -70,6 +70,7 @@ fn add_encoded(
     kind: u32,
     encoded: &Encoded,
 ) -> Result<(u64, u64), CudaError> {
+    api.driver.retraced.forget(graph);
     let add = || {
         let mut bytes = links_in(links.nodes, links.edges, links.count)?;
         bytes.extend_from_slice(&encoded.bytes);
@@ -213,7 +214,8 @@ fn word(api: Api, kind: u32, word: u64) -> Encoded {
         // From now on, launches of graphs record the event.
         api.driver.events.recorded_by_graphs(word);
     }
-    Encoded { bytes: word.to_le_bytes().to_vec(), ..Encoded::default() }
+    let work = if kind == NODE_GRAPH { api.driver.retraced.work(word) } else { None };
+    Encoded { bytes: word.to_le_bytes().to_vec(), work: work.map(u64::to_le_bytes), ..Encoded::default() }
 }
 
 /// Encodes the first version of a kernel node's parameters.

@@ -77,6 +77,9 @@ pub struct Encoded {
     /// The bytes before the values of a kernel's parameters. A driver that has accepted these once, and as many values, accepts other
     /// values, too. 0 for other kinds.
     pub fixed_bytes: usize,
+    /// For a child graph: the number of the work in it, if that is known. A driver that has accepted a graph of this work once accepts
+    /// others.
+    pub work: Option<[u8; 8]>,
     /// Callbacks that were registered for them. They are removed if the call fails.
     pub callbacks: Vec<CallbackId>,
     /// Handles created for the graphs of a conditional node.
@@ -84,9 +87,9 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Returns what does not belong to the values of a kernel's parameters; nothing for other kinds.
+    /// Returns that on which the driver's acceptance depends, for kernels and child graphs; nothing if that is not known.
     pub fn fixed(&self) -> &[u8] {
-        &self.bytes[..self.fixed_bytes]
+        self.work.as_ref().map_or(&self.bytes[..self.fixed_bytes], |work| work)
     }
 
     /// Removes the callbacks after a failed call.
@@ -167,6 +170,7 @@ pub fn encode(api: Api, kind: u32, params: HostPtr, form: Form) -> Result<Encode
             // SAFETY: the structure of the kind begins with the graph.
             let graph = GraphId(unsafe { read(params) }?);
             put(&ChildGraphNode { graph }, bytes)?;
+            encoded.work = api.driver.retraced.work(graph.0).map(u64::to_le_bytes);
         }
         NODE_EMPTY => {}
         NODE_WAIT_EVENT | NODE_EVENT_RECORD => {

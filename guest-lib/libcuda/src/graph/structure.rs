@@ -55,7 +55,19 @@ fn give_nodes(
     count: Out<usize>,
 ) -> Result<(), CudaError> {
     count.check()?;
+    let retraced = &api.driver.retraced;
+    if nodes_out.is_null()
+        && let Some(nodes) = retraced.nodes(graph, roots)
+    {
+        return count.set(nodes);
+    }
     let list = nodes(api, graph, roots)?;
+    if nodes_out.is_null() {
+        retraced.set_nodes(graph, roots, list.len());
+    } else {
+        // The program can change the nodes.
+        retraced.forget(graph);
+    }
     if !nodes_out.is_null() && count.get()? == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -72,6 +84,8 @@ fn give_edges(
 ) -> Result<(), CudaError> {
     count.check()?;
     let list = edges(api, graph)?;
+    // The program can change the nodes.
+    api.driver.retraced.forget(graph);
     if from.is_null() != to.is_null() {
         return Err(CudaError::INVALID_VALUE);
     }
@@ -129,6 +143,7 @@ fn change(api: Api, graph: u64, edges: EdgeArrays, add: bool) -> Result<(), Cuda
         return check(api, graph);
     }
     let bytes = edges_in(from, to, data, count)?;
+    api.driver.retraced.forget(graph);
     let mut call = api.call().input(&bytes);
     if add {
         calls::cuGraphAddDependencies_v2(&mut call, GraphId(graph))
@@ -175,14 +190,18 @@ entry_points! {
     call cuGraphCreate(api, phGraph: Out<u64>, flags: u32) {
         phGraph.check()?;
         let handle = new_handle(Kind::Graph);
-        calls::cuGraphCreate(&mut api.call(), GraphId(handle), flags)?;
+        let mut call = api.call().posted_if(flags == 0 && api.may_post_graph());
+        calls::cuGraphCreate(&mut call, GraphId(handle), flags)?;
+        api.driver.retraced.made(handle);
         phGraph.set(handle)
     }
 
     /// Destroys a graph.
     call cuGraphDestroy(api, hGraph: u64) {
         handles::check(Kind::Graph, hGraph)?;
-        calls::cuGraphDestroy(&mut api.call(), GraphId(hGraph))?;
+        // Nothing holds a graph that only captures have changed.
+        let mut call = api.call().posted_if(api.driver.retraced.forget(hGraph) && api.may_post_graph());
+        calls::cuGraphDestroy(&mut call, GraphId(hGraph))?;
         api.driver.memory.remove_variables(hGraph);
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_abi::TraceArguments;
-use virtio_cuda_client::calls;
 use virtio_cuda_client::protocol::{LIBRARY_VARIABLES, MAX_VARIABLE_VALUE, is_variable_value};
 use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{calls, captures};
 
 use crate::api::Api;
 use crate::entry::{self, CUresult, DefaultStream};
@@ -38,6 +38,8 @@ pub struct VendorCall {
     output_bytes: usize,
     /// 1 for a question of the front, whose answer the program does not get; else 0.
     internal: u32,
+    /// If the call need not wait: the number of all on which the work depends that it queues, except the addresses.
+    work: u64,
 }
 
 /// Set once environment variables were sent.
@@ -153,6 +155,16 @@ impl Bounce {
     }
 }
 
+/// Returns the number of the work in the calling thread's capture once the call has added its own, if nothing else is in it.
+fn captured(api: Api, call: &VendorCall) -> Option<u64> {
+    if call.output_bytes > 0 || !api.driver.captures.any() {
+        return None;
+    }
+    let stream = api.capturing(call.stream).ok()?;
+    let work = u64::from(call.library) << 32 | u64::from(call.function);
+    api.driver.retraced.next(stream, call.work.wrapping_add(work), captures::calls())
+}
+
 /// Makes the worker call a function of a library that it has loaded.
 ///
 /// Errors: those of launches, and `CUDA_ERROR_INVALID_VALUE` for a block that does not fit the function's row.
@@ -177,10 +189,17 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
             // SAFETY: both ends are buffers of `own`, which outlive the call, or the memory that the caller of this
             // function promises to be readable and writable.
             let mut row = unsafe { api.in_context()?.input_at(input).output_at(output) };
-            if call.output_bytes == 0 && api.may_post(call.stream) {
+            // Captured before, behind the same calls.
+            let retraced = captured(api, call);
+            let again = retraced.is_some_and(|work| api.driver.retraced.was_captured(work));
+            if call.output_bytes == 0
+                && (api.may_post(call.stream) || again && api.may_post_captured(call.stream))
+            {
                 row = row.posted();
             }
-            calls::vendor_call(&mut row, call.library, call.function)?;
+            let called = calls::vendor_call(&mut row, call.library, call.function);
+            api.driver.retraced.captured(retraced.filter(|_| called.is_ok()));
+            called?;
             api.work_queued();
             drop(sent);
             own.give_out(call);

@@ -21,8 +21,8 @@ struct Values {
     addresses: Vec<usize>,
 }
 
-/// The kernels of an executable graph, by node. For each, the bytes that the device has accepted last, without the values of the
-/// kernel's parameters, and the number of bytes with these values.
+/// The kernels and child graphs of an executable graph, by node. For each, that on which the acceptance of the parameters depends
+/// which the device has accepted last, and their number of bytes: see [`Kept::has_other_values`].
 type Kernels = FxHashMap<u64, (Vec<u8>, usize)>;
 
 /// The memory by node.
@@ -96,10 +96,11 @@ impl Kept {
         lock(&self.kernels).remove(&exec);
     }
 
-    /// Returns whether parameters of a node differ at most in the values of a kernel's parameters from those that the device has
-    /// accepted for it last. Then it accepts them as well, and launches of the graph fail no more than before.
+    /// Returns whether parameters of a node differ from those that the device has accepted for it last at most in the values of a
+    /// kernel's parameters, here or in a child graph. Then it accepts them as well, and launches of the graph fail no more than before.
     ///
-    /// `fixed`: all but these values; empty for other kinds of nodes. `bytes`: the length with them.
+    /// `fixed`: all but these values; for a child graph, the number of its work; empty for other kinds of nodes. `bytes`: the length
+    /// of the parameters.
     pub fn has_other_values(&self, exec: u64, node: u64, fixed: &[u8], bytes: usize) -> bool {
         let kernels = lock(&self.kernels);
         let known = kernels.get(&exec).and_then(|nodes| nodes.get(&node));

@@ -23,5 +23,6 @@ pub mod pools;
 pub mod reached;
 pub mod references;
 pub mod reservations;
+pub mod retraced;
 pub mod streams;
 pub mod textures;

@@ -12,14 +12,16 @@ use crate::ffi::HostPtr;
 use crate::state::callbacks::Callback;
 use crate::stream::callback_thread;
 
-/// Queues a function of the program with the call `row`.
+/// Queues a function of the program with the call `row`, without waiting for the answer if `post`. A function whose posted call
+/// fails, because the context is broken, stays registered and never runs.
 fn queue(
     api: Api,
     stream: u64,
     callback: Callback,
+    post: bool,
     row: impl FnOnce(&mut virtio_cuda_client::Call<'_>, CallbackId) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
-    let mut call = api.in_context_of(stream)?;
+    let mut call = api.in_context_of(stream)?.posted_if(post);
     let callbacks = &api.driver.callbacks;
     let id = callback_thread::register(api, callback)?;
     row(&mut call, id).inspect_err(|_| callbacks.remove(id))
@@ -29,7 +31,7 @@ entry_points! {
     /// Queues a function of the program in stream order.
     call cuLaunchHostFunc / cuLaunchHostFunc_ptsz (api, hStream: u64, func: CUhostFn, userData: HostPtr) {
         let callback = Callback::Host(func.ok_or(CudaError::INVALID_VALUE)?, userData.address());
-        queue(api, hStream, callback, |call, id| calls::cuLaunchHostFunc(call, api.stream(hStream)?, id))
+        queue(api, hStream, callback, api.may_post(hStream), |call, id| calls::cuLaunchHostFunc(call, api.stream(hStream)?, id))
     }
 
     /// Queues a function of the program in stream order, which also runs after an error.
@@ -40,6 +42,6 @@ entry_points! {
             return Err(CudaError::INVALID_VALUE);
         }
         let callback = Callback::Stream(function, hStream, userData.address());
-        queue(api, hStream, callback, |call, id| calls::cuStreamAddCallback(call, api.stream(hStream)?, id))
+        queue(api, hStream, callback, false, |call, id| calls::cuStreamAddCallback(call, api.stream(hStream)?, id))
     }
 }

@@ -6,9 +6,10 @@
 use std::cell::RefCell;
 
 use virtio_cuda_client::protocol::{GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, Wire};
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{CudaError, caller, calls, captures};
 
 use crate::answer;
+use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
@@ -17,6 +18,8 @@ use crate::wire::links_in;
 /// `CU_STREAM_CAPTURE_STATUS_*`.
 const NOT_CAPTURING: i32 = 0;
 const ACTIVE: i32 = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`, the last mode.
+const RELAXED: u32 = 2;
 /// `CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD`, `CUDA_ERROR_ILLEGAL_STATE`: the capture continues, or there is none.
 const WRONG_THREAD: i32 = 908;
 const ILLEGAL_STATE: i32 = 401;
@@ -120,19 +123,46 @@ entry_points! {
     call cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz (api, hStream: u64, hGraph: u64,
         dependencies: In<u64>, dependencyData: In<[u8; 8]>, numDependencies: usize, mode: u32) {
         let bytes = links_in(dependencies, Some(dependencyData), numDependencies)?;
-        let mut call = api.in_context_of(hStream)?.input(&bytes);
+        let call = api.in_context_of(hStream)?.input(&bytes);
+        let (stream, retraced) = (api.capturing(hStream)?, &api.driver.retraced);
+        // A stream of the program, into an empty graph: there is nothing to refuse.
+        let post = hStream > PER_THREAD && mode <= RELAXED && bytes.is_empty() && retraced.is_empty(hGraph) && api.may_post(hStream);
+        // The call itself is counted.
+        let counted = captures::calls() + 1;
+        let mut call = call.posted_if(post);
         let begin = || calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream)?, GraphId(hGraph), mode);
-        api.driver.captures.begin(api.capturing(hStream)?, begin)
+        let begun = api.driver.captures.begin(stream, begin);
+        match begun {
+            Ok(()) if post => retraced.begun(stream, hGraph, mode, counted),
+            _ => _ = retraced.forget(hGraph),
+        }
+        begun
     }
 
     /// Ends a capture.
     call cuStreamEndCapture / cuStreamEndCapture_ptsz (api, hStream: u64, phGraph: Out<u64>) {
-        let ended = calls::cuStreamEndCapture(&mut api.in_context_of(hStream)?, api.stream(hStream)?);
+        let call = api.in_context_of(hStream)?;
+        let stream = api.capturing(hStream);
+        // What the call returns, if it is known. The program made no other call meanwhile that could have ended the capture.
+        let retraced = stream.as_ref().ok().and_then(|stream| api.driver.retraced.end(*stream, captures::calls()));
+        let graph = retraced.map_or(0, |(graph, _)| graph).to_le_bytes();
+        let post = retraced.is_some_and(|(_, work)| api.driver.retraced.has_ended(work)) && api.may_post_captured(hStream);
+        let mut call = call.results(&graph).posted_if(post);
+        let ended = calls::cuStreamEndCapture(&mut call, api.stream(hStream)?);
+        if let (Some((graph, work)), Ok(GraphId(ended))) = (retraced, &ended)
+            && graph == *ended
+        {
+            api.driver.retraced.ended(graph, work);
+        }
         let goes_on = |error: &CudaError| {
             matches!(error.code(), WRONG_THREAD | ILLEGAL_STATE) || *error == CudaError::INVALID_HANDLE
         };
-        if !ended.as_ref().is_err_and(goes_on) {
-            api.driver.captures.ended(api.capturing(hStream)?);
+        if caller::has_taken() {
+            // The error of an earlier call was returned in place of the end.
+            let _ = calls::cuStreamEndCapture(&mut api.internal().in_context_of(hStream)?, api.stream(hStream)?);
+        }
+        if caller::has_taken() || !ended.as_ref().is_err_and(goes_on) {
+            api.driver.captures.ended(stream?);
         }
         phGraph.set_if_wanted(ended.map(|graph| graph.0).unwrap_or(0));
         ended.map(|_| ())

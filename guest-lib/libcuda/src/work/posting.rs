@@ -24,10 +24,20 @@ impl Api {
     /// Returns whether work for the program's stream `stream` may be posted. The stream must be known and belong to the
     /// current context, no stream may capture, and no variable may need to be copied before or after the work.
     pub fn may_post(&self, stream: u64) -> bool {
+        !self.driver.captures.any() && self.may_post_captured(stream)
+    }
+
+    /// Like [`Self::may_post`], for work that a capture of the calling thread accepts.
+    pub fn may_post_captured(&self, stream: u64) -> bool {
         let context = self.current();
         let known = stream <= LAST_DEFAULT_STREAM
             || self.driver.streams.get(stream).is_ok_and(|stream| stream.context == context);
-        known && self.may_post_in(context)
+        known && context != 0 && !self.has_shadows()
+    }
+
+    /// Like [`Self::may_post`], for a call on graphs.
+    pub fn may_post_graph(&self) -> bool {
+        self.may_post_in(self.current())
     }
 
     /// Like [`Self::may_post`], for work on an event.
@@ -37,8 +47,12 @@ impl Api {
     }
 
     fn may_post_in(&self, context: u64) -> bool {
-        let plain = !self.driver.memory.shadows.any.load(Ordering::Acquire) && !self.driver.captures.any();
-        context != 0 && plain
+        context != 0 && !self.has_shadows() && !self.driver.captures.any()
+    }
+
+    /// Returns whether variables may need to be copied before or after work.
+    fn has_shadows(&self) -> bool {
+        self.driver.memory.shadows.any.load(Ordering::Acquire)
     }
 
     /// Waits for the work of the context of `call`, unless a stream captures, because the wait would end the capture.

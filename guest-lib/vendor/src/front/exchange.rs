@@ -4,6 +4,8 @@
 
 mod known;
 
+use std::sync::atomic::Ordering;
+
 use cuda_environment::speed;
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Asked, Body, Call, Element, Host, Kind, Note};
@@ -14,7 +16,7 @@ use crate::answers::text;
 use crate::bridge;
 use crate::encode::{Arguments, Slots, first_word};
 use crate::handles::{State, Step};
-use crate::proven::Key;
+use crate::proven::{Key, mix};
 
 /// One call.
 ///
@@ -42,6 +44,8 @@ struct Prepared<'b> {
     key: u64,
     /// The same without that.
     said: u64,
+    /// Identifies the scalars that the library reads.
+    scalars: u64,
     state: State,
     /// What is known of the handles ([`Exchange::handles_key`]).
     handles: u64,
@@ -112,6 +116,9 @@ impl<'a> Exchange<'a> {
             self.describe(prepared);
         }
         self.take_notes(prepared, answers, succeeded);
+        if self.call.facts.sets || self.call.facts.pointer_mode || self.call.facts.stream_of {
+            self.front.settings.fetch_add(1, Ordering::Relaxed);
+        }
         if self.call.facts.sets {
             self.front.handles.set(self.function, &self.call.facts, self.handle, self.others(), succeeded);
         }
@@ -171,9 +178,9 @@ impl<'a> Exchange<'a> {
         key.add_handle(state.birth);
         // SAFETY: by the type's invariant, and the slots were made of these arguments.
         unsafe { arguments.write(block, &mut key) }?;
-        let (said, handles) = (key.get(), self.handles_key());
+        let (said, scalars, handles) = (key.get(), key.scalars(), self.handles_key());
         key.add_handle(handles);
-        Ok(Prepared { block, answer_bytes, key: key.get(), said, state, handles, made })
+        Ok(Prepared { block, answer_bytes, key: key.get(), said, scalars, state, handles, made })
     }
 
     /// Returns a number for what is known of the handles: which they are, if they work, else what they describe.
@@ -250,7 +257,8 @@ impl<'a> Exchange<'a> {
             (true, _) => prepared.answer_bytes,
         };
         let mut answers = vec![0; room];
-        self.send(self.stream(prepared), prepared.block.as_bytes(), &mut answers)?;
+        let work = self.work(prepared.key, prepared.scalars);
+        self.send(self.stream(prepared), work, prepared.block.as_bytes(), &mut answers)?;
         Ok((answers, false))
     }
 
@@ -260,8 +268,13 @@ impl<'a> Exchange<'a> {
         sent.unwrap_or(prepared.state.stream)
     }
 
+    /// Returns the number of the work that a call of this key queues with these scalars.
+    fn work(&self, key: u64, scalars: u64) -> u64 {
+        mix(mix(key, scalars), self.front.settings.load(Ordering::Relaxed))
+    }
+
     /// Sends a block to the worker, and waits for the results if there is room for any.
-    fn send(&self, stream: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
+    fn send(&self, stream: u64, work: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
         bridge::call(&bridge::Arguments {
             library: self.front.rows.number,
             function: self.front.rows.functions[self.function].number,
@@ -271,6 +284,7 @@ impl<'a> Exchange<'a> {
             output: output.as_mut_ptr(),
             output_bytes: output.len(),
             internal: self.internal.into(),
+            work,
         })
         .map_err(Failure::Cuda)
     }

@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 use super::{Exchange, Failure, Prepared};
 use crate::encode::Slots;
 use crate::handles::State;
+use crate::proven::mix;
 
 /// The calls that a thread keeps. A power of two: their place follows from bits of a hash. A large language model has hundreds of
 /// different calls for each token.
@@ -30,6 +31,7 @@ struct Known {
     state: State,
     /// What is known of the handles.
     handles: u64,
+    key: u64,
     stream: u64,
     block: Slots,
     scalars: SmallVec<[Scalar; 2]>,
@@ -71,7 +73,10 @@ impl Exchange<'_> {
                 // too, that the library reads that many bytes at the address (invariant of `Exchange`).
                 unsafe { std::ptr::copy_nonoverlapping(address as *const u8, room.as_mut_ptr(), bytes) };
             }
-            Some(self.send(known.stream, block, &mut []))
+            let words = |scalar: &Scalar| &known.block[scalar.place / SLOT..][..padded(scalar.bytes) / SLOT];
+            let mixed = known.scalars.iter().flat_map(words).fold(0, |mixed, word| mix(mixed, *word));
+            let work = self.work(known.key, mixed);
+            Some(self.send(known.stream, work, known.block.as_bytes(), &mut []))
         };
         // The thread's variables are destroyed before those of the program may make their last calls.
         CALLS.try_with(post).ok().flatten()
@@ -84,6 +89,7 @@ impl Exchange<'_> {
             given: self.given.into(),
             state: prepared.state,
             handles: prepared.handles,
+            key: prepared.key,
             stream: self.stream(prepared),
             block: prepared.block.into(),
             scalars: self.scalars(prepared.block),
