@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use vhost_cuda_common::exchange::{
-    ALLOCATION, ANY_DEVICE, EVENT, MEMORY, look_up, offer, record, settle, withdraw,
+    ALLOCATION, ANY_DEVICE, EVENT, HANDLE_BYTES, MEMORY, look_up, offer, record, settle, withdraw,
 };
 use vhost_cuda_common::images::seal;
 
