@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::daemon::is_emulated;
@@ -90,15 +90,18 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
     let enough = effort::rounds(ENOUGH)?;
     let (is_over, suspensions, runs) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let suspending = scope.spawn(|| {
             let mut random = 7_u64;
+            let mut last = None;
             let mut counted = HashMap::new();
             while !is_over.load(Ordering::Relaxed) {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // Sessions come and go meanwhile.
                 let is_deep = asked != Asked::Plain;
                 let request = format!(r#"{{"do":"suspend","all":true,"timeout_ms":2000,"deep":{is_deep}}}"#);
+                let asked_at = Instant::now();
                 let answer = control.ask(&request);
+                let moving = asked_at.elapsed();
                 let sessions = answer.ok().and_then(|answer| answer["sessions"].as_array().cloned());
                 let new = |session: &Value| match asked {
                     Asked::Deep => u64::from(session["deep"] == true),
@@ -110,8 +113,11 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
                 };
                 let moved = sessions.iter().flatten().map(new).sum();
                 suspensions.fetch_add(moved, Ordering::Relaxed);
-                thread::sleep(Duration::from_micros((random >> 33) % PAUSE_US));
+                last = sessions;
+                // It has more time than its moves, which take long beside other programs on a GPU.
+                thread::sleep(2 * moving + Duration::from_micros((random >> 33) % PAUSE_US));
             }
+            last
         });
         let all = (0..RUNS.saturating_mul(enough)).try_for_each(|run| {
             if run > 0 && suspensions.load(Ordering::Relaxed) >= enough {
@@ -127,7 +133,8 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
             Ok(())
         });
         is_over.store(true, Ordering::Relaxed);
-        all
+        let last = suspending.join();
+        all.with_context(|| format!("{suspensions:?} suspensions in {runs:?} runs, the last: {last:?}"))
     })?;
     let (suspensions, runs) = (suspensions.into_inner(), runs.into_inner());
     eprintln!("{program}: {suspensions} suspensions in {runs} runs");
