@@ -3,11 +3,11 @@
 
 import http.client
 import json
-import os
 import socket
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 START = 120
 ANSWER = 60
@@ -48,21 +48,34 @@ def ready(port, process):
     raise RuntimeError(f"the server was not there after {START} s")
 
 
-def serve(command, prompts, tokens):
-    """Starts the server with `--port`, and asks as one client and as many. Which requests make a batch depends on the time, so the
-    tokens of one client alone are compared."""
+@contextmanager
+def started(command, environment=None):
+    """Starts the server with `--port`, waits for it, and ends it with the block. Gives its port and the seconds that it took."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     begin = time.perf_counter()
-    process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL,
-                               env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
+    process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, env=environment)
     try:
         ready(port, process)
-        print(f"time start, server: {1e3 * (time.perf_counter() - begin):.1f} ms", flush=True)
+        yield port, time.perf_counter() - begin
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def serve(command, prompts, tokens, environment=None):
+    """Asks a server as one client and as many. Which requests make a batch depends on the time, so the tokens of one client alone
+    are compared."""
+    with started(command, environment) as (port, seconds):
+        print(f"time start, server: {1e3 * seconds:.1f} ms", flush=True)
         complete(port, prompts[0], 4)
         text, _ = complete(port, prompts[0], tokens)
-        print(f"same server, 1 client: {text}", flush=True)
+        print(f"same server, 1 client: {text!r}", flush=True)
         alone = together = float("inf")
         with ThreadPoolExecutor(len(prompts)) as pool:
             for _ in range(3):
@@ -75,10 +88,3 @@ def serve(command, prompts, tokens):
         print(f"same server, {len(prompts)} clients: {[count for _, count in answers]} tokens", flush=True)
         print(f"time a request of {tokens} tokens, 1 client: {1e3 * alone:.3f} ms", flush=True)
         print(f"time {len(prompts)} requests of {tokens} tokens, {len(prompts)} clients: {1e3 * together:.3f} ms", flush=True)
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """vLLM with a small model of random weights: engines of several kinds in this process, and a server with eight clients. Prints `same …`
-for tokens, as a digest, and the times of a start, a token and a request (`time …`). `--parts` names some of the parts."""
+for tokens, as a digest, and the times of a start, a token and a request (`time …`). `--parts` names some of the parts, `--attention` the
+implementation of attention (`FLASH_ATTN`, `TRITON_ATTN` and others; without it vLLM chooses)."""
 
 import argparse
 import gc
@@ -21,6 +22,8 @@ SETTINGS = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
+    # FlashInfer is a wheel of its own, and compiles its sampler with nvcc when it is first used.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     # Multicast over NVLink needs rights that a worker does not have.
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
     "NCCL_NVLS_ENABLE": "0",
@@ -49,7 +52,8 @@ class Engine:
 
         begin = time.perf_counter()
         common = {"skip_tokenizer_init": True, "max_model_len": 1024, "max_num_seqs": 32, "gpu_memory_utilization": 0.2,
-                  "kv_cache_memory_bytes": 1 << 30, "disable_log_stats": True, "seed": 0}
+                  "kv_cache_memory_bytes": 1 << 30, "disable_log_stats": True, "seed": 0,
+                  "attention_backend": given.attention}
         self.engine = LLM(self.model, **{**common, **self.options})
         print(f"time start, {self.name}: {1e3 * (time.perf_counter() - begin):.1f} ms", flush=True)
         return self
@@ -145,13 +149,16 @@ def lora(model):
 
 
 def parallel(model):
-    """Two GPUs, with vLLM's own all-reduce."""
+    """All GPUs, or the largest power of two that there is, with vLLM's own all-reduce."""
     import torch
 
-    if torch.cuda.device_count() < 2:
+    gpus = torch.cuda.device_count()
+    if gpus < 2:
         print("same parallel: left out, there is one GPU", flush=True)
         return
-    measure("parallel", model, enforce_eager=True, tensor_parallel_size=2)
+    # The model has 16 heads.
+    gpus = min(16, 1 << gpus.bit_length() - 1)
+    measure(f"parallel on {gpus} GPUs", model, enforce_eager=True, tensor_parallel_size=gpus)
 
 
 def server(model):
@@ -160,7 +167,10 @@ def server(model):
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "small",
                "--max-model-len", "1024", "--max-num-seqs", "32", "--gpu-memory-utilization", "0.2", "--kv-cache-memory-bytes",
                str(1 << 30), "--enforce-eager", "--host", "127.0.0.1"]
-    serve(command, [prompt["prompt_token_ids"] for prompt in prompts(8, 32)], TOKENS)
+    if given.attention:
+        command += ["--attention-backend", given.attention]
+    serve(command, [prompt["prompt_token_ids"] for prompt in prompts(8, 32)], TOKENS,
+          {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
 
 
 def child(parts, model):
@@ -174,6 +184,8 @@ def parent(parts, model, environment):
     failed = []
     while parts:
         command = [sys.executable, __file__, "--parts", ",".join(parts), "--model", model]
+        if given.attention:
+            command += ["--attention", given.attention]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
             last = parts[0]
             for line in running.stdout:
@@ -191,6 +203,7 @@ def parent(parts, model, environment):
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--parts", default=",".join(PARTS))
+parser.add_argument("--attention", help="the implementation of attention, by vLLM's name")
 parser.add_argument("--model", help="the folder of the model, in a process for some parts")
 given = parser.parse_args()
 if given.model:

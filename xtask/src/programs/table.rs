@@ -25,6 +25,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("vllm_engine.py", include_str!("../../../tests/programs/serving/vllm_engine.py")),
     ("clients.py", include_str!("../../../tests/programs/serving/clients.py")),
     ("small_llama.py", include_str!("../../../tests/programs/serving/small_llama.py")),
+    ("llama_server.py", include_str!("../../../tests/programs/serving/llama_server.py")),
+    ("random_gguf.py", include_str!("../../../tests/programs/serving/random_gguf.py")),
     ("ranks.py", include_str!("../../../tests/programs/torch/ranks.py")),
     ("checks.py", include_str!("../../../tests/programs/checks.py")),
     ("models.py", include_str!("../../../tests/programs/torch/models.py")),
