@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The bytes of the variables that PTX declares in device memory.
+//! The variables that PTX declares in device memory.
 //!
 //! The text is read as tokens, those that the emulator reads as well: what is in strings and comments declares nothing and hides
 //! nothing. Where a text could mean something else to NVIDIA's compiler, or a size is not a plain number, the answer is that
@@ -10,17 +10,34 @@ use super::tokens::{Immediate, TokenKind, Tokens};
 /// State spaces in device memory.
 const SPACES: [&str; 3] = ["global", "const", "tex"];
 
+/// A variable in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// True if its initial value has the address of something.
+    pub has_addresses: bool,
+}
+
 /// Returns the bytes of all variables. `None`: those of one are unknown.
 pub fn bytes(text: &str) -> Option<u64> {
+    let mut sum = Some(0u64);
+    each(text, |variable| sum = sum.and_then(|sum| sum.checked_add(variable.bytes)))?;
+    sum
+}
+
+/// Passes all variables to `visit`, but those of other modules. `None`: one cannot be read. Those before it have been passed.
+pub fn each<'a>(text: &'a str, mut visit: impl FnMut(Variable<'a>)) -> Option<()> {
     let mut reader = Reader { tokens: Tokens::new(text), again: None };
-    let mut sum = 0u64;
     let mut nested = 0u32;
     // Right after `.extern`.
     let mut is_extern = false;
     loop {
         let token = reader.next()?;
         match token {
-            TokenKind::End => return (nested == 0).then_some(sum),
+            TokenKind::End => return (nested == 0).then_some(()),
             TokenKind::Punctuation(b'(') => nested = nested.checked_add(1)?,
             TokenKind::Punctuation(b')') => nested = nested.checked_sub(1)?,
             // The parameters of a function are declared with spaces that are those of what they point to.
@@ -30,7 +47,7 @@ pub fn bytes(text: &str) -> Option<u64> {
                 while let Some(part) = parts.next() {
                     let was_extern = std::mem::replace(&mut is_extern, part == "extern");
                     if SPACES.contains(&part) {
-                        sum = sum.checked_add(reader.declaration(parts, was_extern)?)?;
+                        reader.declaration(parts, was_extern, &mut visit)?;
                         break;
                     }
                     if part == "ptr" {
@@ -85,9 +102,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a declaration from the rest of the word with its space on. Returns the bytes of its variables, 0 if they are of
+    /// Reads a declaration from the rest of the word with its space on, and passes its variables to `visit` if they are not of
     /// another module.
-    fn declaration(&mut self, rest: impl Iterator<Item = &'a str>, is_extern: bool) -> Option<u64> {
+    fn declaration(
+        &mut self,
+        rest: impl Iterator<Item = &'a str>,
+        is_extern: bool,
+        visit: &mut impl FnMut(Variable<'a>),
+    ) -> Option<()> {
         let (mut element, mut lanes) = (None, 1u64);
         let mut directive = |part: &str| {
             if let Some(count) = part.strip_prefix('v').and_then(|count| count.parse::<u64>().ok()) {
@@ -97,10 +119,10 @@ impl<'a> Reader<'a> {
         };
         rest.for_each(&mut directive);
         // The type and other directives, up to the first name.
-        loop {
+        let mut name = loop {
             match self.next()? {
                 TokenKind::Word(word) if word.starts_with('.') => directives(word).for_each(&mut directive),
-                TokenKind::Word(_) => break,
+                TokenKind::Word(name) => break name,
                 // Alignment.
                 TokenKind::Number(_) => {}
                 TokenKind::Punctuation(b'(') => self.skip_to(b')')?,
@@ -108,19 +130,21 @@ impl<'a> Reader<'a> {
                 TokenKind::Punctuation(b'[') => self.skip_to(b']')?,
                 _ => return None,
             }
-        }
+        };
         let element = element?.checked_mul(lanes)?;
-        let mut sum = 0u64;
         loop {
-            let (count, is_last) = self.declarator(is_extern)?;
-            sum = sum.checked_add(element.checked_mul(count)?)?;
+            let Declarator { count, has_addresses, is_last } = self.declarator(is_extern)?;
+            let bytes = element.checked_mul(count)?;
+            if !is_extern {
+                visit(Variable { name, bytes, has_addresses });
+            }
             if is_last {
-                return Some(if is_extern { 0 } else { sum });
+                return Some(());
             }
-            match self.next()? {
-                TokenKind::Word(word) if !word.starts_with('.') => {}
+            name = match self.next()? {
+                TokenKind::Word(word) if !word.starts_with('.') => word,
                 _ => return None,
-            }
+            };
         }
     }
 
@@ -134,8 +158,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads what follows a name. Returns the number of elements, and whether it was the last name.
-    fn declarator(&mut self, is_extern: bool) -> Option<(u64, bool)> {
+    /// Reads what follows a name.
+    fn declarator(&mut self, is_extern: bool) -> Option<Declarator> {
         let (mut count, mut has_size) = (1u64, true);
         loop {
             match self.next()? {
@@ -148,13 +172,14 @@ impl<'a> Reader<'a> {
                     _ => return None,
                 },
                 TokenKind::Punctuation(b'=') => {
-                    let (values, is_last) = self.initializer()?;
+                    let initial = self.initializer()?;
                     // As many as it has values, at most.
-                    let count = if has_size { count } else { count.checked_mul(values)? };
-                    return Some((count, is_last));
+                    let count = if has_size { count } else { count.checked_mul(initial.count)? };
+                    return Some(Declarator { count, ..initial });
                 }
                 TokenKind::Punctuation(end @ (b',' | b';')) => {
-                    return (has_size || is_extern).then_some((count, end == b';'));
+                    let declarator = Declarator { count, has_addresses: false, is_last: end == b';' };
+                    return (has_size || is_extern).then_some(declarator);
                 }
                 // Many variables of one name, `name<100>`, or anything else.
                 _ => return None,
@@ -162,23 +187,35 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the number of tokens of an initial value, more than it has numbers, and whether a `;` ends it.
-    fn initializer(&mut self) -> Option<(u64, bool)> {
-        let (mut nested, mut count) = (0u32, 0u64);
+    /// Reads an initial value. Counts its tokens: they are more than its numbers.
+    fn initializer(&mut self) -> Option<Declarator> {
+        let (mut nested, mut count, mut has_addresses) = (0u32, 0u64, false);
         loop {
             match self.next()? {
                 TokenKind::End => return None,
                 TokenKind::Punctuation(b'{' | b'(' | b'[') => nested = nested.checked_add(1)?,
                 TokenKind::Punctuation(b'}' | b')' | b']') => nested = nested.checked_sub(1)?,
                 TokenKind::Punctuation(end @ (b',' | b';')) if nested == 0 => {
-                    return Some((count, end == b';'));
+                    return Some(Declarator { count, has_addresses, is_last: end == b';' });
                 }
                 TokenKind::Punctuation(b';') => return None,
                 TokenKind::Text(text) => count += text.len() as u64 + 1,
-                _ => count += 1,
+                token => {
+                    has_addresses |= matches!(token, TokenKind::Word(_));
+                    count += 1;
+                }
             }
         }
     }
+}
+
+/// What follows a variable's name.
+struct Declarator {
+    /// The number of elements.
+    count: u64,
+    has_addresses: bool,
+    /// True if no other name follows.
+    is_last: bool,
 }
 
 /// Bytes of a type, as `f32`; handles of textures and the like have 64 bits.
@@ -242,6 +279,22 @@ mod tests {
         ] {
             assert_eq!(bytes(&format!("{HEAD}{declared}\n")), expected, "{declared}");
         }
+    }
+
+    #[test]
+    fn variables_have_names_and_may_have_addresses() {
+        let text = format!(
+            "{HEAD}.global .u8 a[0x10], b[2][3], c = 7;\n.extern .global .u32 other;\n.const .align 4 .f32 $table[2] = {{0f00000000, \
+             0f3F800000}};\n.global .u64 places[2] = {{a+1, 0xFF00(b)}}, more;"
+        );
+        let mut found = Vec::new();
+        let read =
+            each(&text, |variable| found.push((variable.name, variable.bytes, variable.has_addresses)));
+        assert_eq!(read, Some(()));
+        let expected =
+            [("a", 16, false), ("b", 6, false), ("c", 1, false), ("$table", 8, false), ("places", 16, true)];
+        assert_eq!(found[..5], expected);
+        assert_eq!(found[5..], [("more", 8, false)]);
     }
 
     #[test]

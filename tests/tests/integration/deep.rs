@@ -17,9 +17,10 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 4] = ["copies", "four_threads", "threads_share", "pinned_memory"];
+const PROGRAMS: [&str; 7] =
+    ["copies", "four_threads", "threads_share", "pinned_memory", "own_variables", "blas", "fft"];
 /// Programs with something that is not made again: their sessions are suspended as usual.
-const OTHERS: [&str; 5] = ["graphs", "blas", "textures", "virtual_memory", "symbols"];
+const OTHERS: [&str; 5] = ["graphs", "random", "textures", "virtual_memory", "symbols"];
 const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true}"#;
 const ROUNDS: u32 = 20;
 /// A session that sees several GPUs is refused.

@@ -20,12 +20,13 @@ mod objects;
 mod refusal;
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{OnceLock, Weak};
 
 use cuda_library_rows::{COUNT, libraries, library_of};
 
 use super::gpu::{CuResult, CudaError};
+use super::objects::Object;
 use super::run::outstanding::Runs;
 use environment::Variables;
 use load::Loaded;
@@ -125,6 +126,18 @@ impl Vendor {
     fn get(&self, number: u32) -> CuResult<&Loaded> {
         let place = self.loaded.get(number as usize).and_then(OnceLock::get);
         place.and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
+    }
+
+    /// Returns the handle of that name without keeping it, if there is one.
+    pub fn handle(&self, number: u32, kind: u32, id: u64) -> Option<Weak<Object>> {
+        self.get(number).ok()?.handles.kind(kind as usize).ok()?.weak(id)
+    }
+
+    /// Destroys all handles, which no call uses any more. Their contexts are there still.
+    pub fn end_all(&self) {
+        for loaded in self.loaded.iter().filter_map(OnceLock::get).flatten() {
+            loaded.handles.end_all();
+        }
     }
 
     /// Removes the names of all handles of a context that is about to be destroyed.

@@ -52,10 +52,10 @@ impl FuzzSession {
         Self::with(limited, emulated, Vendor::open_none)
     }
 
-    /// A session that sees so many of the driver's devices, which are emulated.
+    /// A session that sees so many of the driver's devices, which are emulated, with the libraries of NVIDIA that `open` opens.
     #[cfg(test)]
-    pub fn with_devices(devices: u32) -> Self {
-        Self::of(false, true, devices, Vendor::open_none)
+    pub fn with_devices(devices: u32, open: impl FnOnce(&Vendor)) -> Self {
+        Self::of(false, true, devices, open)
     }
 
     /// As [`Self::new`], with the libraries of NVIDIA that `open` opens.

@@ -89,6 +89,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
         ("cuMemAllocPitch_v2", "usize") => WORDS[0].load(RELAXED).next_multiple_of(512),
         ("cuStreamIsCapturing", _) => u64::from(CAPTURES.load(RELAXED) > 0),
         ("cuFuncGetParamInfo" | "cuKernelGetParamInfo", _) => 8,
+        ("cuModuleGetGlobal_v2" | "cuLibraryGetGlobal", "usize") => 64,
         ("cuLinkComplete", "usize") => IMAGE.len() as u64,
         ("cuLinkComplete", _) => IMAGE.as_ptr() as u64,
         ("cuFuncGetName" | "cuKernelGetName", _) => c"kernel".as_ptr() as u64,

@@ -5,6 +5,7 @@
 //! read here, in sessions with a limit. An image that this reader does not understand is refused, because its
 //! variables could be of any size.
 
+use std::ffi::CString;
 use std::ops::RangeInclusive;
 
 use cuda_fatbin::{
@@ -13,7 +14,7 @@ use cuda_fatbin::{
 use log::debug;
 use memchr::memmem::Finder;
 use object::elf::{SHF_ALLOC, SHT_LOPROC, SHT_NOBITS};
-use object::read::elf::{ElfFile64, SectionHeader};
+use object::read::elf::{ElfFile64, ElfSymbol64, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
 use super::host_memory::charge_copy;
@@ -27,6 +28,11 @@ const MEMORY: [RangeInclusive<u32>; 2] =
 /// The sections of memory that is not part of an image begin with one of these, and are not larger than this.
 const ON_CHIP: [&str; 2] = [".nv.shared", ".nv.local"];
 const MAX_ON_CHIP: u64 = 1 << 20;
+/// The sections of variables begin with this, and those with addresses in their initial values with one of these.
+const VARIABLES: &str = ".nv.global";
+const RELOCATIONS: [&str; 2] = [".rel.nv.global", ".rela.nv.global"];
+/// Less than this is left between variables, in bytes.
+const MAX_ALIGNMENT: u64 = 512;
 /// The maximum bytes of an entry when it is unpacked. This reader has no use for larger ones.
 pub const MAX_UNPACKED: usize = 512 << 20;
 
@@ -107,40 +113,78 @@ fn of_container(container: &[u8], target: Target) -> Option<u64> {
     most
 }
 
-/// Returns whether the code of `image` that a device uses has variables, or allocates device memory by itself: contents that only its
-/// context keeps. True for an image that this reader does not understand.
-pub fn keeps_state(image: &[u8], target: Target) -> bool {
+/// Returns the names of the variables of the code of `image` that a device uses: contents that only its context keeps. `None` if
+/// it has contents without a name: it allocates device memory by itself, or is an image that this reader does not understand. `None`
+/// also for variables that begin with addresses, which may be others when the image is loaded again.
+pub fn variable_names(image: &[u8], target: Target) -> Option<Vec<CString>> {
     let allocates = Finder::new("malloc");
-    let keeps = |code: &[u8]| variable_bytes(code) != Some(0) || allocates.find(code).is_some();
-    if !image.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
-        return keeps(image);
+    let mut names = Some(Vec::new());
+    let mut take = |code: &[u8]| {
+        let more = names_of_code(code).filter(|_| allocates.find(code).is_none());
+        names = names.take().zip(more).map(|(all, more)| [all, more].concat());
+    };
+    if image.starts_with(&CONTAINER_MAGIC.to_le_bytes()) {
+        for container in containers(image) {
+            each_used(container?, target, &mut take)?;
+        }
+    } else {
+        take(image);
     }
-    containers(image).any(|container| {
-        let mut found = false;
-        let read = container.and_then(|container| each_used(container, target, |code| found |= keeps(code)));
-        found || read.is_none()
-    })
+    names
 }
 
-/// Returns the bytes of the variables of a cubin or PTX text. Constants that only its kernels read count where that is unknown.
-fn variable_bytes(code: &[u8]) -> Option<u64> {
+/// Returns the names of the variables of a cubin or PTX text. Constants that the host has not asked for are not among those of a cubin.
+fn names_of_code(code: &[u8]) -> Option<Vec<CString>> {
     if !code.starts_with(b"\x7fELF") {
         let end = code.iter().position(|&byte| byte == 0).unwrap_or(code.len());
-        return variables::bytes(std::str::from_utf8(&code[..end]).ok()?);
+        let mut names = Some(Vec::new());
+        variables::each(std::str::from_utf8(&code[..end]).ok()?, |variable| {
+            let name = CString::new(variable.name).ok().filter(|_| !variable.has_addresses);
+            names = names.take().zip(name).map(|(mut all, name)| {
+                all.push(name);
+                all
+            });
+        })?;
+        return names;
     }
     let file = ElfFile64::<Endianness>::parse(code).ok()?;
     let endian = file.endian();
-    let mut sum = 0u64;
+    let mut names = Vec::new();
     for section in file.sections() {
         let (name, header) = (section.name().ok()?, section.elf_section_header());
         let is_on_chip = ON_CHIP.iter().any(|start| name.starts_with(start));
         let is_zeroed = header.sh_type(endian) == SHT_NOBITS && !is_on_chip;
-        if is_zeroed || name.starts_with(".nv.global") {
-            sum = sum.checked_add(section.size())?;
+        if RELOCATIONS.iter().any(|start| name.starts_with(start)) {
+            return None;
+        }
+        if !is_zeroed && !name.starts_with(VARIABLES) {
+            continue;
+        }
+        let mut parts = Vec::new();
+        let is_in = |symbol: &ElfSymbol64<'_, '_, Endianness>| {
+            symbol.section_index() == Some(section.index()) && symbol.size() > 0
+        };
+        for symbol in file.symbols().filter(is_in) {
+            parts.push((symbol.address().saturating_sub(section.address()), symbol.size()));
+            names.push(CString::new(symbol.name_bytes().ok()?).ok()?);
+        }
+        // All of it must have names, but for alignment.
+        parts.sort_unstable();
+        let mut end = 0u64;
+        for (start, bytes) in parts {
+            if start.saturating_sub(end) >= MAX_ALIGNMENT {
+                return None;
+            }
+            end = end.max(start.checked_add(bytes)?);
+        }
+        if section.size().saturating_sub(end) >= MAX_ALIGNMENT {
+            return None;
         }
     }
-    let mut common = file.symbols().filter(|symbol| symbol.is_common()).map(|symbol| symbol.size());
-    common.try_fold(sum, u64::checked_add)
+    for symbol in file.symbols().filter(|symbol| symbol.is_common()) {
+        names.push(CString::new(symbol.name_bytes().ok()?).ok()?);
+    }
+    Some(names)
 }
 
 /// Orders the code that a device executes: machine code comes before PTX, later architectures before earlier ones.
@@ -254,6 +298,28 @@ pub mod tests {
         bytes.extend(names);
         bytes.extend(headers.concat());
         bytes
+    }
+
+    #[test]
+    fn variables_are_named_or_not_at_all() {
+        let names = |image: &[u8]| {
+            let names = variable_names(image, TARGET)?;
+            Some(names.into_iter().map(|name| name.into_string().unwrap()).collect::<Vec<_>>())
+        };
+        let text = b".global .u8 x[100]; .visible .const .align 4 .f32 $t[1] = {0f00000000};\0";
+        assert_eq!(names(text), Some(vec!["x".to_owned(), "$t".to_owned()]));
+        assert_eq!(names(b".global .u64 place = generic(x);"), None, "it begins with an address");
+        assert_eq!(names(b".global .u8 x[n];"), None, "of unknown length");
+        assert_eq!(names(b".extern .func (.param .b64 r) malloc (.param .b64 n);"), None);
+        // A cubin without symbols.
+        let zeroed = |bytes| {
+            cubin(&[(".text.k", object::elf::SHT_PROGBITS, 6, 10), (".nv.global", SHT_NOBITS, 3, bytes)])
+        };
+        assert_eq!(names(&zeroed(1 << 20)), None);
+        assert_eq!(names(&zeroed(0)), Some(vec![]));
+        assert_eq!(names(&cubin(&[(".rel.nv.global.init", object::elf::SHT_REL, 0, 16)])), None);
+        let several = container(&[(1, 90, b".global .u8 x;"), (1, 80, b".global .u64 y = x;")]);
+        assert_eq!(names(&several), Some(vec!["x".to_owned()]), "only what the device uses counts");
     }
 
     #[test]

@@ -225,6 +225,10 @@ impl ContextState {
     pub fn is_empty(&self) -> bool {
         self.named.is_empty() && self.ending.is_empty()
     }
+    /// Returns the names of all contexts that are not a part of another one.
+    pub fn names(&self) -> Vec<u64> {
+        self.named.iter().filter(|(_, context)| !context.is_green()).map(|(&name, _)| name).collect()
+    }
     /// Removes the names of all contexts and the devices' retains, which are returned for [`Self::put_retains`].
     pub fn close_all(&mut self) -> (Vec<(u64, Arc<Object>)>, Retains) {
         let named: Vec<u64> = self.named.keys().copied().collect();

@@ -16,7 +16,7 @@ use super::{NO_IMAGE, find, living_obstacle, note, rule};
 use crate::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING};
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
-use crate::memory::footprint::{Target, keeps_state};
+use crate::memory::footprint::{Target, variable_names};
 use crate::run::call::{CallContext, ThreadState};
 use crate::run::dispatch::dispatch;
 use crate::state::SessionState;
@@ -24,6 +24,9 @@ use crate::state::SessionState;
 /// The maximum number of images that are mapped. Bounds the mappings of the process, and the time for which a session waits for the
 /// daemon's cache.
 const MAX_IMAGES: usize = 4096;
+
+/// The obstacle of code whose contents have no names, or addresses in them.
+const UNNAMED: &str = "heaps of device code, and variables that begin with addresses, are not kept";
 
 impl Again {
     /// Takes the calls of the session's recipe, if they make all of it again without losing contents. `target` is the session's device.
@@ -104,10 +107,11 @@ fn step(session: &SessionState, target: Target, key: Key, call: Call) -> Result<
         (None, Bulk::Bytes(bytes)) => bytes,
         (None, Bulk::Image(_)) => &[],
     };
-    if is_code && !bytes.is_empty() && keeps_state(bytes, target) {
-        return Err("variables and heaps of device code are not kept".to_owned());
-    }
-    Ok(Step { call, key, image })
+    let variables = match is_code && !bytes.is_empty() {
+        true => variable_names(bytes, target).ok_or_else(|| UNNAMED.to_owned())?,
+        false => Vec::new(),
+    };
+    Ok(Step { call, key, image, variables })
 }
 
 /// Empties a recipe.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sessions whose objects end and are made again.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::gpu::null;
 use crate::suspend::deep::deepen;
 use crate::suspend::suspended::Suspended;
+use crate::vendor::Vendor;
 
 const FAILURE: u32 = 999;
 const STREAM: u64 = FIRST_HANDLE + 16;
@@ -12,15 +15,65 @@ const EVENT: u64 = FIRST_HANDLE + 32;
 const MODULE: u64 = FIRST_HANDLE + 48;
 const FUNCTION: u64 = FIRST_HANDLE + 64;
 
+thread_local! {
+    /// The handles of libraries that have been made, and those that have ended.
+    static HANDLES: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+}
+
+extern "C" fn create(place: *mut u64) -> i32 {
+    let (made, ended) = HANDLES.get();
+    HANDLES.set((made + 1, ended));
+    // SAFETY: the worker gives a place for a handle.
+    unsafe { place.write(0x5000) };
+    0
+}
+
+extern "C" fn end() -> i32 {
+    let (made, ended) = HANDLES.get();
+    HANDLES.set((made, ended + 1));
+    0
+}
+
+extern "C" fn accept() -> i32 {
+    0
+}
+
+extern "C" fn refuse() -> i32 {
+    7
+}
+
+/// Opens libraries that accept anything.
+fn open(vendor: &Vendor) {
+    for name in ["cublas", "curand"] {
+        let (number, _) = cuda_library_rows::library(name).unwrap();
+        vendor.open_fake(number as usize, |name| match name {
+            Some(name) if name.contains("Create") => create as *const () as usize,
+            Some("cublasSetAtomicsMode") => refuse as *const () as usize,
+            Some(_) => accept as *const () as usize,
+            None => end as *const () as usize,
+        });
+    }
+}
+
+fn call_library(guest: &mut Guest, library: &str, function: &str, slots: &[u64]) {
+    let (number, rows) = cuda_library_rows::library(library).unwrap();
+    let function = rows.functions.iter().find(|row| row.name == function).unwrap();
+    let arguments = [number, function.number].map(u32::to_le_bytes).concat();
+    let block: Vec<u8> = slots.iter().flat_map(|slot| slot.to_le_bytes()).collect();
+    guest.call_for_answers(Opcode::vendor_call, (1, CONTEXT), &arguments, &block, 64).unwrap();
+}
+
 /// A suspended session without memory, with objects of several kinds.
 fn suspended() -> Guest {
-    let mut guest = Guest { session: FuzzSession::with_devices(1), thread: ThreadState::default() };
+    let mut guest = Guest { session: FuzzSession::with_devices(1, open), thread: ThreadState::default() };
     for _ in 0..3 {
         guest.retain();
     }
     guest.name(Opcode::cuStreamCreateWithPriority, STREAM, &[1, 0]);
     guest.name(Opcode::cuEventCreate, EVENT, &[2]);
-    guest.call_with(Opcode::cuModuleLoadData, (1, CONTEXT), &MODULE.to_le_bytes(), b"// text").unwrap();
+    guest
+        .call_with(Opcode::cuModuleLoadData, (1, CONTEXT), &MODULE.to_le_bytes(), b".global .u32 x;")
+        .unwrap();
     let arguments = [MODULE, FUNCTION].map(u64::to_le_bytes).concat();
     guest.call_with(Opcode::cuModuleGetFunction, (1, CONTEXT), &arguments, b"kernel\0").unwrap();
     guest.call(Opcode::cuCtxSetCacheConfig, &[&1_u32.to_le_bytes()]).unwrap();
@@ -109,10 +162,8 @@ fn what_would_be_lost_stays() {
             &(|guest: &mut Guest| guest.name(Opcode::cuEventCreate, other, &[0])) as &dyn Fn(&mut Guest),
         ),
         ("graphs", &|guest: &mut Guest| guest.name(Opcode::cuGraphCreate, other, &[0])),
-        ("variables", &|guest: &mut Guest| load(guest, b".global .u32 x;")),
-        ("variables", &|guest: &mut Guest| {
-            load(guest, b".extern .func (.param .b64 r) malloc (.param .b64 n);")
-        }),
+        ("addresses", &|guest: &mut Guest| load(guest, b".global .u64 x = y;")),
+        ("heaps", &|guest: &mut Guest| load(guest, b".extern .func (.param .b64 r) malloc (.param .b64 n);")),
         ("pools", &|guest: &mut Guest| {
             guest.call(Opcode::cuDeviceGetDefaultMemPool, &[&device, &other.to_le_bytes()]).unwrap();
         }),
@@ -120,7 +171,50 @@ fn what_would_be_lost_stays() {
         let told = refused(make);
         assert!(told.contains(expected), "{expected}: {told}");
     }
+    let told = refused(&|guest| call_library(guest, "curand", "curandCreateGenerator", &[other, 100]));
+    assert_eq!(told, "curand: NVIDIA's libraries keep state of their own");
     let guest = suspended();
     *guest.session.state.suspension.suspended.lock() = None;
     assert_eq!(deepen(guest.session.state).obstacle.as_deref(), Some("it is not suspended"));
+}
+
+#[test]
+fn handles_of_libraries_end_and_are_made_again() {
+    HANDLES.set((0, 0));
+    let mut guest = suspended();
+    let handle = name(9);
+    guest.session.state.gate.open();
+    call_library(&mut guest, "cublas", "cublasCreate_v2", &[handle]);
+    call_library(&mut guest, "cublas", "cublasSetMathMode", &[handle, 1]);
+    call_library(&mut guest, "cublas", "cublasSetStream_v2", &[handle, STREAM]);
+    call_library(&mut guest, "cublas", "cublasSetMathMode", &[handle, 2]);
+    call_library(&mut guest, "cublas", "cublasGetVersion_v2", &[handle, 1]);
+    // The library has refused it, and would do so again.
+    call_library(&mut guest, "cublas", "cublasSetAtomicsMode", &[handle, 9]);
+    guest.session.state.gate.suspend();
+    let before = guest.calls();
+    assert_eq!(before.len(), 6 + 3, "the last one of each setting");
+    assert_eq!(deepen(guest.session.state).obstacle, None);
+    assert_ended(&guest);
+    let has_handle = |guest: &Guest| guest.session.state.vendor.handle(0, 0, handle).is_some();
+    assert_eq!((HANDLES.get(), has_handle(&guest)), ((1, 1), false));
+    for fails in 1.. {
+        null::script(0, fails, FAILURE);
+        let is_done = make_again(&guest);
+        null::script(0, 0, 0);
+        assert_eq!(has_handle(&guest), is_done, "what was made has ended");
+        if is_done {
+            break;
+        }
+    }
+    let (made, ended) = HANDLES.get();
+    assert_eq!(made, ended + 1);
+    assert_eq!(data(&guest.calls()), data(&before));
+    let bulk = |calls: &[Call]| calls.iter().map(|call| format!("{:?}", call.bulk)).collect::<Vec<_>>();
+    assert_eq!(bulk(&guest.calls()), bulk(&before));
+    *guest.session.state.suspension.suspended.lock() = None;
+    // Its settings end with the handle.
+    guest.session.state.gate.open();
+    call_library(&mut guest, "cublas", "cublasDestroy_v2", &[handle]);
+    assert_eq!(guest.calls().len(), 6);
 }

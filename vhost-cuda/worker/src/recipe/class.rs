@@ -54,6 +54,13 @@ pub enum Class {
     UserObject,
     /// Links.
     Link,
+    /// Handles of one of NVIDIA's libraries.
+    Handle {
+        /// The library's number.
+        library: u32,
+        /// The number of the kind in the library.
+        kind: u32,
+    },
 }
 
 /// An object that lives. While this exists, no other one is taken for it.

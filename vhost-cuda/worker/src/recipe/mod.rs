@@ -11,11 +11,12 @@
 pub mod again;
 mod class;
 pub mod kept;
+mod library;
 pub mod requests;
 mod rule;
 pub mod steps;
+pub mod variables;
 
-use cuda_library_rows::library_of;
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphExecId, GraphId, Opcode};
 
@@ -38,10 +39,46 @@ const PER_THREAD: u64 = 2;
 
 /// Takes a call that has succeeded. It must not hold any lock.
 pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8], results: &[u8]) {
+    if let Rule::OfLibrary = rule {
+        // The call succeeds also if its answer is the library's error.
+        if !cx.thread.library_failed
+            && let Some((rows, function)) = library::called(arguments)
+            && let Some(rule) = library::rule(rows, function)
+        {
+            // Its names are in the block.
+            note_call(&rule, opcode, cx, arguments, results, true);
+        }
+        return;
+    }
+    note_call(rule, opcode, cx, arguments, results, false);
+}
+
+/// As [`note`]. The names are in the bulk input if `in_block`, else in the arguments.
+fn note_call(
+    rule: &Rule,
+    opcode: Opcode,
+    cx: &CallContext<'_>,
+    arguments: &[u8],
+    results: &[u8],
+    in_block: bool,
+) {
     let image = cx.thread.image.take();
     let session = cx.session;
     let recipe = &session.recipe;
     let find = |key: &Key| find(session, key);
+    // Taken once, so that the names are those of the call that is kept.
+    let block = match rule {
+        Rule::Makes(_) | Rule::Sets { .. } if in_block => match bulk(&cx.bulk_in, None) {
+            Some(Bulk::Bytes(block)) => Some(block),
+            _ => return never(recipe, opcode, "its input is too long", arguments),
+        },
+        _ => None,
+    };
+    let named = block.as_deref().unwrap_or(arguments);
+    let bulk = || match &block {
+        Some(block) => Some(Bulk::Bytes(block.clone())),
+        None => bulk(&cx.bulk_in, image.clone()),
+    };
     let call = |bulk| Call {
         number: 0,
         opcode,
@@ -53,16 +90,17 @@ pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8],
     };
     match rule {
         Rule::Never(reason) => never(recipe, opcode, reason, arguments),
+        Rule::OfLibrary => {}
         Rule::ThreadEnds => {
             let mut state = recipe.0.lock();
             state.remove(&Key::new(Class::Thread, cx.thread.number.into(), cx.context));
         }
         Rule::Makes(place) => {
-            let Some(id) = place.name(arguments, results) else { return };
+            let Some(id) = place.name(named, results) else { return };
             let key = Key::new(place.class, id, cx.context);
             // An object that has ended already needs no call.
             let Some(identity) = find(&key) else { return };
-            let Some(bulk) = bulk(&cx.bulk_in, image) else {
+            let Some(bulk) = bulk() else {
                 return never(recipe, opcode, "its input is too long", arguments);
             };
             let call = place.class.is_kept().then(|| call(bulk));
@@ -70,7 +108,7 @@ pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8],
         }
         Rule::Sets { subject, setting, parts, uses } => {
             let (class, id) = match subject {
-                Subject::Named(place) => (place.class, place.name(arguments, results)),
+                Subject::Named(place) => (place.class, place.name(named, results)),
                 Subject::Context => (Class::Context, Some(cx.context.0)),
                 Subject::Thread => (Class::Thread, Some(cx.thread.number.into())),
                 Subject::Session => (Class::Session, Some(0)),
@@ -81,16 +119,16 @@ pub fn note(rule: &Rule, opcode: Opcode, cx: &CallContext<'_>, arguments: &[u8],
             }
             let key = Key::new(class, id, cx.context);
             let name = |place: &Place| {
-                let key = Key::new(place.class, place.name(arguments, results)?, cx.context);
+                let key = Key::new(place.class, place.name(named, results)?, cx.context);
                 Some((key, find(&key)?))
             };
             let (Some(identity), Some(uses)) = (find(&key), uses.iter().map(name).collect()) else {
                 return;
             };
-            let Some(bulk) = bulk(&cx.bulk_in, image) else {
+            let Some(bulk) = bulk() else {
                 return never(recipe, opcode, "its input is too long", arguments);
             };
-            let parts = parts.iter().filter_map(|part| arguments.get(part.clone())).flatten().copied();
+            let parts = parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied();
             let setting = (*setting, parts.collect());
             recipe.0.lock().set(&find, key, identity, setting, call(bulk), uses);
         }
@@ -162,17 +200,15 @@ fn find(session: &SessionState, key: &Key) -> Option<Identity> {
         Class::Exec => named(session.graphs.has_exec(GraphExecId(id))),
         Class::UserObject => named(objects.user_objects.has(id)),
         Class::Link => named(session.links.has(id)),
+        Class::Handle { library, kind } => session.vendor.handle(library, kind, id).map(Identity::Object),
         Class::Node => None,
     }
 }
 
 /// Returns the name of a call for people: for NVIDIA's libraries that of the library.
 fn named(opcode: Opcode, arguments: &[u8]) -> &'static str {
-    let number = arguments.first_chunk().map(|number| u32::from_le_bytes(*number));
-    match number.filter(|_| opcode == Opcode::vendor_load).and_then(|number| library_of(number as usize)) {
-        Some(library) => library.name,
-        None => opcode.name(),
-    }
+    let library = library::called(arguments).filter(|_| opcode == Opcode::vendor_call);
+    library.map_or(opcode.name(), |(library, _)| library.name)
 }
 
 /// Returns what is kept of a call's bulk input. `None` if it is too long.

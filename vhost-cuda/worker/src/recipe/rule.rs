@@ -63,6 +63,8 @@ pub enum Rule {
     Never(&'static str),
     /// The settings of the calling thread end.
     ThreadEnds,
+    /// The row of the function of one of NVIDIA's libraries says it ([`super::library`]).
+    OfLibrary,
 }
 
 /// The rules at the numbers of their calls. Calls without one do not concern the recipe.
@@ -106,7 +108,10 @@ fn of_row(row: &Row) -> Option<Rule> {
             let (_, place) = inputs.into_iter().chain(results).find(|(field, _)| *field == name)?;
             Some(Rule::Makes(place))
         }
+        // It stays loaded. What its functions make counts.
+        State::Creates(Makes::Never(_)) if opcode == Opcode::vendor_load => None,
         State::Creates(Makes::Never(reason)) => Some(Rule::Never(reason)),
+        State::Library => Some(Rule::OfLibrary),
         State::Ends if opcode == Opcode::session_thread_exit => Some(Rule::ThreadEnds),
         State::Sets(getter) => sets(row, opcode, getter, &inputs),
         _ => None,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls that make the objects of a session again ([`super::again`]).
 
+use std::ffi::CString;
+
 use super::kept::{Call, Key};
 use crate::objects::images::Mapped;
 
@@ -13,6 +15,8 @@ pub struct Step {
     pub key: Key,
     /// The image of device code, with a NUL, if the recipe has only its digest.
     pub image: Option<Mapped>,
+    /// The names of the variables of a module or library.
+    pub variables: Vec<CString>,
 }
 
 /// The calls of a recipe in their order.

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use vhost_cuda_common::link::{Frame, ToWorker};
 use virtio_cuda_protocol::cuda::table::{Field, ROWS, Row};
 use virtio_cuda_protocol::cuda::{
-    ArrayDescriptor, CALL_IN_INLINE, CallHeader, FIRST_HANDLE, Location, PoolProperties, ResourceDescriptor,
-    ResultHeader, Wire, Writer,
+    ArrayDescriptor, CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Location, PoolProperties,
+    ResourceDescriptor, ResultHeader, Wire, Writer,
 };
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::{FromBytes, IntoBytes};
@@ -93,14 +93,25 @@ impl Guest {
         arguments: &[u8],
         bulk: &[u8],
     ) -> CuResult<Vec<u8>> {
+        self.call_for_answers(opcode, (thread, context), arguments, bulk, 0)
+    }
+
+    fn call_for_answers(
+        &mut self,
+        opcode: Opcode,
+        (thread, context): (u32, u64),
+        arguments: &[u8],
+        bulk: &[u8],
+        room: u64,
+    ) -> CuResult<Vec<u8>> {
         let header = CallHeader {
             opcode: opcode as u32,
             thread,
             context,
-            flags: CALL_IN_INLINE,
+            flags: CALL_IN_INLINE | CALL_OUT_INLINE,
             args_bytes: arguments.len() as u32,
             bulk_in_bytes: bulk.len() as u64,
-            ..CallHeader::default()
+            bulk_out_bytes: room,
         };
         let payload = [header.as_bytes(), arguments, bulk].concat();
         let to_worker = ToWorker { reply_room: 0x8000, ..ToWorker::default() };
@@ -348,8 +359,8 @@ fn what_is_not_followed_is_named() {
     guest.name(Opcode::cuStreamCreateWithPriority, events, &[1, 0]);
     guest.call(Opcode::cuStreamCopyAttributes, &[&events.to_le_bytes(), &1_u64.to_le_bytes()]).unwrap();
     assert_eq!(guest.recipe().obstacle, Some(told), "the first reason");
-    assert_eq!(named(Opcode::vendor_load, &0_u32.to_le_bytes()), library_of(0).unwrap().name);
-    assert_eq!(named(Opcode::vendor_load, &[]), "vendor_load");
+    assert_eq!(named(Opcode::vendor_call, &[0; 8]), "cublas");
+    assert_eq!(named(Opcode::vendor_call, &[]), "vendor_call");
 }
 
 #[test]

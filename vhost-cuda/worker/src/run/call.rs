@@ -58,6 +58,8 @@ pub struct ThreadState {
     pub library_stream: Cell<Option<CUstream>>,
     /// The same, with the event before the work, where there is a time limit.
     pub library_start: RefCell<Option<(CUstream, Option<Mark>)>>,
+    /// True if the last call of a library has answered with the library's error.
+    pub library_failed: bool,
     /// Counts its calls, for the operator.
     pub counter: Counter,
     /// The number of the guest thread.

@@ -24,6 +24,7 @@ use crate::memory::footprint::Target;
 use crate::memory::window::Registration;
 use crate::objects::contexts::Retains;
 use crate::recipe::steps::Again;
+use crate::recipe::variables::Variables;
 use crate::state::SessionState;
 
 /// The time for calls without memory to end. They wait for nothing, because the session has no work.
@@ -57,10 +58,12 @@ impl Deep {
         }
         let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
             let target = target(session).map_err(|error| error.to_string())?;
-            Again::take(session, target)
+            let again = Again::take(session, target)?;
+            let variables = Variables::take(session, &again.0)
+                .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
+            Ok(Self { again, variables, retains: Retains::default(), registrations: Vec::new() })
         });
-        let again = taken.inspect_err(|_| session.gate.unseal())?;
-        let mut deep = Self { again, retains: Retains::default(), registrations: Vec::new() };
+        let mut deep = taken.inspect_err(|_| session.gate.unseal())?;
         deep.retains = deep.end_objects(session);
         Ok(deep)
     }
@@ -73,6 +76,7 @@ impl Deep {
         session.suspension.kernels.lock().clear();
         drop(session.preparing.end_graphs(gpu));
         self.registrations.extend(session.window().take_registrations());
+        session.vendor.end_all();
         let mut contexts = session.contexts.lock();
         let (closed, retains) = contexts.close_all();
         let warm = session.device(0).ok().filter(|device| contexts.primary(*device).take_warm().is_some());
@@ -123,6 +127,7 @@ impl Deep {
     fn try_to_make(&mut self, session: &'static SessionState) -> CuResult<()> {
         let gpu = &session.gpu;
         self.again.make_calls(session)?;
+        self.variables.bring_back(session)?;
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
         let with_memory = session.placed.lock().contexts();

@@ -15,12 +15,15 @@ use super::store::Store;
 use crate::memory::window::Registration;
 use crate::objects::contexts::Retains;
 use crate::recipe::steps::Again;
+use crate::recipe::variables::Variables;
 
 /// The driver's objects of a session, while they have ended.
 #[derive(Debug)]
 pub struct Deep {
     /// The calls that make them again.
     pub again: Again,
+    /// The contents of variables of device code.
+    pub variables: Variables,
     /// The retains of primary contexts.
     pub retains: Retains,
     /// Pages of the guest's process that are registered with the GPU.

@@ -79,6 +79,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     let status = answers.first_chunk::<4>().map(|bytes| i32::from_le_bytes(*bytes));
     let has_failed =
         call.answer == Answer::Status && !status.is_some_and(|status| loaded.rows.statuses.is_good(status));
+    cx.thread.library_failed = has_failed;
     if has_failed {
         // The library may have printed the reason.
         session.output.count(Runs::Other);

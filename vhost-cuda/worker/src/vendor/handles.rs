@@ -162,6 +162,22 @@ impl Handles {
         })
     }
 
+    /// Destroys all handles, which no call uses any more.
+    pub fn end_all(&self) {
+        // The library may read what is lent until its handles have ended.
+        let states = std::mem::take(&mut *self.states.write());
+        for ((kind, _), known) in &states {
+            if self.structures.get(*kind) == Some(&true) {
+                known.state.lock().objects.end();
+            }
+        }
+        for object in self.kinds.iter().flat_map(|table| table.take(|_| true)) {
+            if let Err(error) = Object::destroy(object) {
+                log::debug!("a handle of a library does not end: {error}");
+            }
+        }
+    }
+
     /// Forgets all handles of a context that is about to be destroyed. They are not destroyed: memory that the
     /// library has allocated for them stays until this process ends.
     pub fn close_context(&self, context: u64) {
