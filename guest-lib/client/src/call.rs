@@ -18,8 +18,8 @@ use crate::deferred_frees::DeferredFree;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{
-    Caller, ClientError, CudaError, Session, broken, caller, calls, captures, changes, deferred_frees, idle,
-    lane, output, process, thread, trace,
+    Caller, ClientError, CudaError, Session, broken, caller, calls, changes, deferred_frees, idle, lane,
+    output, process, thread, trace,
 };
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
@@ -298,7 +298,7 @@ impl<'s> Call<'s> {
         if self.way == Way::Any {
             self.free_deferred(opcode);
         }
-        captures::count(self.caller);
+        changes::count_in_captures(self.caller);
         idle::begin(opcode, self.posted, touched);
         let (mut buffers, ended) = (take_buffers(), broken::ended());
         let outcome = self.exchange(&mut buffers, opcode, touched, put, take);

@@ -12,7 +12,6 @@ pub mod broken;
 pub mod call;
 pub mod caller;
 pub mod calls;
-pub mod captures;
 pub mod changes;
 pub mod deferred_frees;
 pub mod device;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cuda_abi::TraceArguments;
 use virtio_cuda_client::protocol::{LIBRARY_VARIABLES, MAX_VARIABLE_VALUE, is_variable_value};
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{calls, captures};
+use virtio_cuda_client::{calls, changes};
 
 use crate::api::Api;
 use crate::entry::{self, CUresult, DefaultStream};
@@ -162,7 +162,7 @@ fn captured(api: Api, call: &VendorCall) -> Option<u64> {
     }
     let stream = api.capturing(call.stream).ok()?;
     let work = u64::from(call.library) << 32 | u64::from(call.function);
-    api.driver.retraced.next(stream, call.work.wrapping_add(work), captures::calls())
+    api.driver.retraced.next(stream, call.work.wrapping_add(work), changes::in_captures())
 }
 
 /// Makes the worker call a function of a library that it has loaded.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-use virtio_cuda_client::{CudaError, captures};
+use virtio_cuda_client::{CudaError, changes};
 
 /// `CUDA_ERROR_ILLEGAL_STATE`: the stream is already capturing.
 const ILLEGAL_STATE: i32 = 401;
@@ -50,7 +50,7 @@ impl Captures {
     fn change<T>(&self, body: impl FnOnce(&mut HashSet<Capturing>) -> T) -> T {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = body(&mut streams);
-        captures::set(!streams.is_empty());
+        changes::set_capturing(!streams.is_empty());
         self.count.store(streams.len(), Ordering::Release);
         answer
     }

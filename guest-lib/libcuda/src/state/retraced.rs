@@ -24,7 +24,7 @@ struct Capture {
     graph: u64,
     /// The number of the work so far.
     work: u64,
-    /// [`virtio_cuda_client::captures::calls`] if nothing else was sent since it began.
+    /// [`virtio_cuda_client::changes::in_captures`] if nothing else was sent since it began.
     calls: u64,
 }
 

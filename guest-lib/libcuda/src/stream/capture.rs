@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 
 use virtio_cuda_client::protocol::{GraphId, GraphNodeId, NODE_LINK_BYTES, NodeLink, Reader, Wire};
-use virtio_cuda_client::{CudaError, caller, calls, captures};
+use virtio_cuda_client::{CudaError, caller, calls, changes};
 
 use crate::answer;
 use crate::api::PER_THREAD;
@@ -128,7 +128,7 @@ entry_points! {
         // A stream of the program, into an empty graph: there is nothing to refuse.
         let post = hStream > PER_THREAD && mode <= RELAXED && bytes.is_empty() && retraced.is_empty(hGraph) && api.may_post(hStream);
         // The call itself is counted.
-        let counted = captures::calls() + 1;
+        let counted = changes::in_captures() + 1;
         let mut call = call.posted_if(post);
         let begin = || calls::cuStreamBeginCaptureToGraph(&mut call, api.stream(hStream)?, GraphId(hGraph), mode);
         let begun = api.driver.captures.begin(stream, begin);
@@ -144,7 +144,7 @@ entry_points! {
         let call = api.in_context_of(hStream)?;
         let stream = api.capturing(hStream);
         // What the call returns, if it is known. The program made no other call meanwhile that could have ended the capture.
-        let retraced = stream.as_ref().ok().and_then(|stream| api.driver.retraced.end(*stream, captures::calls()));
+        let retraced = stream.as_ref().ok().and_then(|stream| api.driver.retraced.end(*stream, changes::in_captures()));
         let graph = retraced.map_or(0, |(graph, _)| graph).to_le_bytes();
         let post = retraced.is_some_and(|(_, work)| api.driver.retraced.has_ended(work)) && api.may_post_captured(hStream);
         let mut call = call.results(&graph).posted_if(post);
