@@ -38,6 +38,9 @@ pub struct Case {
     /// The version of the call table that has all of its calls. With an older release, they may answer that they are not
     /// supported.
     pub since: u32,
+    /// True if it needs libraries of the guest that those of the release before (`tests/release-before`) are not: they lack what no
+    /// version of the call table says.
+    pub newer_guest: bool,
 }
 
 /// The reference of a case's standard output.
@@ -81,6 +84,7 @@ impl Case {
             library: &[],
             not_on_gpus: None,
             since: OLDEST_CALL_TABLE_VERSION,
+            newer_guest: false,
         }
     }
 

@@ -29,8 +29,6 @@ const NOT_SUPPORTED: &str = "801";
 const NO_FUNCTION: &str = "is not there";
 /// The pair whose guest libraries are those of the release before.
 const OLDER_GUEST: &str = "older_guest";
-/// Cases of what the guest's libraries do by themselves, which those of the release before lack.
-const OF_NEWER_GUESTS: [&str; 1] = ["callbacks"];
 /// The processor of all tests: the emulator stands for NVIDIA's driver.
 const DEVICE: &str = "emulated";
 
@@ -66,7 +64,7 @@ fn collect(suite: &mut Suite, pair: &Arc<Pair>) {
     for case in CASES {
         let name = format!("{}::{}", pair.name, case.name);
         let heavy = (case.weight > Weight::Light).then(|| "it transfers more of the same".to_owned());
-        let lacks = (pair.name == OLDER_GUEST && OF_NEWER_GUESTS.contains(&case.name))
+        let lacks = (pair.name == OLDER_GUEST && case.newer_guest)
             .then(|| "the guest's libraries of the release before lack it".to_owned());
         match heavy.or(lacks).or_else(|| suite.kit().programs.missing(case.program)) {
             Some(why) => suite.skip(name, &why),
