@@ -104,8 +104,7 @@ fn outcome(row: &Row) -> Result<String> {
             Some((function, arguments)) => (function, &arguments[..]),
             None => (name, &own[skipped..]),
         };
-        let arguments: String =
-            arguments.iter().map(|value| format!("Resolve::resolve({value}, cx)?,")).collect();
+        let arguments: String = arguments.iter().map(|value| format!("{}?,", argument(value))).collect();
         match is_part {
             true => format!("Outcome::outcome(cx.session.{function}({arguments}))"),
             false => format!("cx.session.gpu.{function}({arguments})"),
@@ -185,6 +184,16 @@ fn outcome(row: &Row) -> Result<String> {
         }
         other => bail!("`{other}` is no kind of row"),
     })
+}
+
+/// The expression of an argument: a word takes the call, too; a value is resolved by its type.
+fn argument(text: &str) -> String {
+    let is_word =
+        |name: &str| !name.is_empty() && name.chars().all(|one| one.is_alphanumeric() || one == '_');
+    match text.split_once('(').filter(|(name, _)| is_word(name)) {
+        Some((word, others)) => format!("{word}(cx, {others}"),
+        None => format!("Resolve::resolve({text}, cx)"),
+    }
 }
 
 /// Locks the graphs of nodes first, with the graphs beside them: they may be several, and come before anything else.

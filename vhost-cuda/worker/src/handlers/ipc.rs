@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sharing between processes of a guest. libcuda's own handles go to the daemon's exchange and never to a guest.
 
-use std::ffi::c_void;
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use vhost_cuda_common::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 
 use crate::allocations::Origin;
 use crate::call::CallContext;
-use crate::gpu::{
-    CUmemGenericAllocationHandle, CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawIpcHandle,
-};
+use crate::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawIpcHandle};
+use crate::home::Home;
 use crate::memory::placed::opened::Placement;
 use crate::pools;
 use crate::quota;
@@ -41,7 +39,9 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
         return Err(CudaError::INVALID_VALUE);
     }
     let (handle, file) = match cx.session.placed.export(range.base) {
-        Some((raw, bytes, offset)) => (Placement::new(bytes, offset).to_handle(), Some(file_of(cx, raw)?)),
+        Some((raw, bytes, offset)) => {
+            (Placement::new(bytes, offset).to_handle(), Some(cx.gpu().memory_file(raw)?))
+        }
         None => {
             let (handle,) = cx.gpu().cuIpcGetMemHandle(range.base)?;
             (handle.reserved, file_behind(&handle.reserved)?)
@@ -79,15 +79,28 @@ pub fn cuIpcOpenMemHandle_v2(
             cx.gpu().cuIpcOpenMemHandle_v2(handle, flags)
         }
     };
+    let dptr = entered(cx, opened, offer.bytes, charged, Origin::Opened, home)?;
+    cx.session.sharing.open(dptr, cx.home());
+    Ok((DevicePtr(dptr), offer.bytes))
+}
+
+/// Enters memory of another process that the driver has opened; `charged` bytes are charged for it. Returns its address.
+pub(super) fn entered(
+    cx: &CallContext<'_>,
+    opened: CuResult<(u64,)>,
+    bytes: u64,
+    charged: u64,
+    origin: Origin,
+    home: Home,
+) -> CuResult<u64> {
     let mut allocations = cx.session.allocations();
     let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
     match allocations.find(dptr) {
         // Opened before: the driver returns the same address.
         Some(_) => allocations.discharge(charged),
-        None => allocations.insert(dptr, offer.bytes, Origin::Opened, home),
+        None => allocations.insert(dptr, bytes, origin, home),
     }
-    cx.session.sharing.open(dptr, cx.home());
-    Ok((DevicePtr(dptr), offer.bytes))
+    Ok(dptr)
 }
 
 /// Closes memory of another process. It is removed from the session's memory first, so that no copy begins there.
@@ -115,19 +128,6 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
     Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))
 }
 
-/// Exports physical memory as a file.
-fn file_of(cx: &CallContext<'_>, raw: CUmemGenericAllocationHandle) -> CuResult<File> {
-    let mut descriptor = -1i32;
-    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
-    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
-    unsafe { cx.gpu().cuMemExportToShareableHandle(out, raw, kind, 0) }?;
-    if descriptor < 0 {
-        return Err(CudaError::NOT_SUPPORTED);
-    }
-    // SAFETY: the descriptor is new, and given to this process by the call above.
-    Ok(unsafe { File::from_raw_fd(descriptor) })
-}
-
 /// Offers an allocation as a file.
 pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
     let mut reservations = cx.session.reservations();
@@ -135,7 +135,7 @@ pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: Allocation
     if let Some(token) = reservations.offered_as(handle.0) {
         return Ok((token,));
     }
-    let file = file_of(cx, allocation.raw)?;
+    let file = cx.gpu().memory_file(allocation.raw)?;
     let device = allocation.location.id as u32;
     let offer = Offer { what: ALLOCATION, device, bytes: allocation.bytes, handle: [0; HANDLE_BYTES] };
     let token = cx.session.sharing.offer(offer, Some(&file))?;

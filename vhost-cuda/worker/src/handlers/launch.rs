@@ -19,7 +19,7 @@ pub fn cuLaunchKernel(
     let functions = &session.objects.functions;
     let raw = cx.held().named(functions, function.0)?.raw();
     let handle = cx.resolve(stream)?;
-    let launch = cx.resolve(words::launch(shape))?;
+    let launch = words::launch(cx, shape)?;
     if cx.may_prepare(&shape)
         && let (held, prepared, Some(context)) = cx.thread.for_launch()
     {

@@ -6,7 +6,7 @@ use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, 
 
 use crate::allocations::Origin;
 use crate::call::CallContext;
-use crate::gpu::{CuResult, RawAccess, RawLocation, Ref};
+use crate::gpu::{CuResult, RawLocation, Ref};
 use crate::home::Home;
 use crate::objects::lifecycle::Destroy;
 use crate::pools;
@@ -135,7 +135,7 @@ pub fn cuMemSetAccess(
     place: Location,
     flags: u32,
 ) -> CuResult<()> {
-    let access: RawAccess = cx.resolve(granted(place, flags))?;
+    let Ref(access) = granted(cx, place, flags)?;
     let mut reservations = cx.session.reservations();
     let bases = reservations.whole(dptr.0, bytesize)?;
     // SAFETY: these are mappings of this session; there is one description, which lives across the call.

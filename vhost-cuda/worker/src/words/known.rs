@@ -1,91 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words of the call table for results that come from the worker's state instead of the driver.
+//! Words for what the worker knows: the call's own state, and that of the session.
 
 use virtio_cuda_protocol::cuda::{FunctionId, GraphNodeId, NODE_MEMCPY};
 
 use crate::call::CallContext;
-use crate::gpu::{CUgraph, Code, CuResult, RawDevResource, RawTensorMap};
+use crate::gpu::{CUcontext, CUgraph, Code, CuResult, Driver, RawDevResource};
 use crate::objects::Kind;
-use crate::resolve::{Ready, Resolve};
 
-/// See [`kept_flags`].
-pub struct KeptFlags;
-
-/// Returns the flags with which the guest created the current context and which the worker does not pass on to the
-/// driver. Returns 0 without a context.
-pub fn kept_flags() -> KeptFlags {
-    KeptFlags
+/// The current context.
+pub fn current_context(cx: &CallContext<'_>) -> CuResult<CUcontext> {
+    cx.resolve(cx.context)
 }
 
-impl Resolve<'_, u32> for KeptFlags {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<u32> {
-        Ok(cx.session.contexts.lock().get(cx.context).map_or(0, |context| context.kept_flags))
-    }
+/// The driver.
+pub fn driver(cx: &CallContext<'_>) -> CuResult<&'static Driver> {
+    Ok(cx.gpu())
 }
 
-/// See [`known_kind`].
-pub struct KnownKind(GraphNodeId);
-
-/// Returns the kind of a node in the guest, if it differs from the driver's. The worker implements some copies by
-/// several nodes in a child graph, and the guest sees one copy.
-pub fn known_kind(node: GraphNodeId) -> KnownKind {
-    KnownKind(node)
+/// The driver's version.
+pub fn driver_version(cx: &CallContext<'_>) -> CuResult<i32> {
+    Ok(cx.gpu().cuDriverGetVersion()?.0)
 }
 
-impl Resolve<'_, Option<u32>> for KnownKind {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Option<u32>> {
-        Ok(cx.session.graphs.disguised_copy(self.0).map(|_| NODE_MEMCPY))
-    }
+/// The room in the bulk output, in bytes.
+pub fn room(cx: &CallContext<'_>) -> CuResult<u64> {
+    Ok(cx.bulk_out.room())
 }
 
-/// See [`graph_of`].
-pub struct GraphOf(GraphNodeId);
+/// The flags with which the guest created the current context and which the worker does not pass on to the driver. 0
+/// without a context.
+pub fn kept_flags(cx: &CallContext<'_>) -> CuResult<u32> {
+    Ok(cx.session.contexts.lock().get(cx.context).map_or(0, |context| context.kept_flags))
+}
+
+/// The kind of a node in the guest, if it differs from the driver's. The worker implements some copies by several nodes in
+/// a child graph, and the guest sees one copy.
+pub fn known_kind(cx: &CallContext<'_>, node: GraphNodeId) -> CuResult<Option<u32>> {
+    Ok(cx.session.graphs.disguised_copy(node).map(|_| NODE_MEMCPY))
+}
 
 /// The graph that a node is in.
-pub fn graph_of(node: GraphNodeId) -> GraphOf {
-    GraphOf(node)
+pub fn graph_of(cx: &CallContext<'_>, node: GraphNodeId) -> CuResult<CUgraph> {
+    cx.session.graphs.graph_of(cx.held(), node)
 }
-
-impl Resolve<'_, CUgraph> for GraphOf {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<CUgraph> {
-        cx.session.graphs.graph_of(cx.held(), self.0)
-    }
-}
-
-/// See [`code`].
-pub struct CodeOf(FunctionId);
 
 /// A function or kernel, by which of the two it is.
-pub fn code(function: FunctionId) -> CodeOf {
-    CodeOf(function)
+pub fn code(cx: &CallContext<'_>, function: FunctionId) -> CuResult<Code> {
+    let object = cx.session.objects.functions.get(function.0)?;
+    Ok(match object.kind() {
+        Kind::Kernel => Code::Kernel(cx.held().keep(object)),
+        Kind::Plain => Code::Function(cx.held().keep(object)),
+    })
 }
-
-impl Resolve<'_, Code> for CodeOf {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Code> {
-        let object = cx.session.objects.functions.get(self.0.0)?;
-        Ok(match object.kind() {
-            Kind::Kernel => Code::Kernel(cx.held().keep(object)),
-            Kind::Plain => Code::Function(cx.held().keep(object)),
-        })
-    }
-}
-
-/// See [`resource`].
-pub struct KnownResource(u64);
 
 /// The resource of a device that has this name.
-pub fn resource(name: u64) -> KnownResource {
-    KnownResource(name)
+pub fn resource(cx: &CallContext<'_>, name: u64) -> CuResult<RawDevResource> {
+    cx.session.resources.get(name)
 }
-
-impl Resolve<'_, RawDevResource> for KnownResource {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<RawDevResource> {
-        cx.session.resources.get(self.0)
-    }
-}
-
-/// Returns a tensor map in the driver's form.
-pub fn tensor_map(map: [u8; 128]) -> RawTensorMap {
-    RawTensorMap { opaque: map }
-}
-impl Ready for RawTensorMap {}

@@ -10,7 +10,6 @@ use virtio_cuda_protocol::cuda::CallbackId;
 use crate::call::CallContext;
 use crate::callbacks::run_stream_callback;
 use crate::gpu::{CuResult, CudaError, RawIpcHandle, SharedEvent, StreamCallback};
-use crate::resolve::Resolve;
 
 /// The first bytes of the emulator's handles. Workers may not create sockets, over which the emulator shares
 /// otherwise.
@@ -31,48 +30,21 @@ pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [u8; 
     handle
 }
 
-/// The token of an event.
-pub struct EventToken([u8; TOKEN_BYTES]);
-
 /// An event of another process, by its token.
-pub fn shared_event(token: [u8; TOKEN_BYTES]) -> EventToken {
-    EventToken(token)
+pub fn shared_event(cx: &CallContext<'_>, token: [u8; TOKEN_BYTES]) -> CuResult<SharedEvent> {
+    let (offer, file) = cx.session.sharing.look_up(token, EVENT)?;
+    let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
+    Ok(SharedEvent { handle, file })
 }
-
-impl Resolve<'_, SharedEvent> for EventToken {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<SharedEvent> {
-        let (offer, file) = cx.session.sharing.look_up(self.0, EVENT)?;
-        let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
-        Ok(SharedEvent { handle, file })
-    }
-}
-
-/// The token of a pool.
-pub struct PoolToken([u8; TOKEN_BYTES]);
 
 /// A pool of another process, by its token.
-pub fn shared_pool(token: [u8; TOKEN_BYTES]) -> PoolToken {
-    PoolToken(token)
+pub fn shared_pool(cx: &CallContext<'_>, token: [u8; TOKEN_BYTES]) -> CuResult<File> {
+    let (_, file) = cx.session.sharing.look_up(token, POOL)?;
+    file.ok_or(CudaError::INVALID_VALUE)
 }
-
-impl Resolve<'_, File> for PoolToken {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<File> {
-        let (_, file) = cx.session.sharing.look_up(self.0, POOL)?;
-        file.ok_or(CudaError::INVALID_VALUE)
-    }
-}
-
-/// A function of the program.
-pub struct InGuest(CallbackId);
 
 /// A function of the program that the guest runs.
-pub fn in_guest(callback: CallbackId) -> InGuest {
-    InGuest(callback)
-}
-
-impl Resolve<'_, StreamCallback> for InGuest {
-    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<StreamCallback> {
-        // SAFETY: the function takes any number.
-        Ok(unsafe { StreamCallback::new(run_stream_callback, self.0.0) })
-    }
+pub fn in_guest(_cx: &CallContext<'_>, callback: CallbackId) -> CuResult<StreamCallback> {
+    // SAFETY: the function takes any number.
+    Ok(unsafe { StreamCallback::new(run_stream_callback, callback.0) })
 }

@@ -10,7 +10,7 @@ use virtio_cuda_protocol::cuda::{
 use super::memory;
 use crate::call::CallContext;
 use crate::gpu::{
-    Checked, CuResult, CudaError, Elements, Rank, RawResource, RawRows, RawTexture, RawView, Ref,
+    CuResult, CudaError, Elements, Rank, RawResource, RawRows, RawTensorMap, RawTexture, RawView, Ref,
 };
 use crate::resolve::Resolve;
 
@@ -28,61 +28,35 @@ pub fn pitched([width, height]: [u64; 2], format: u32, channels: u32, pitch: u64
 }
 
 /// A description of rows of texels.
-pub struct Texels([u64; 2], u32, u32);
-
-/// A description of rows of texels.
-pub fn texels(size: [u64; 2], format: u32, channels: u32) -> Texels {
-    Texels(size, format, channels)
+pub fn texels(_cx: &CallContext<'_>, size: [u64; 2], format: u32, channels: u32) -> CuResult<Ref<RawRows>> {
+    let [width, height] = size.map(|elements| elements as usize);
+    Ok(Ref(RawRows { width, height, format, channels }))
 }
-
-impl Resolve<'_, Ref<RawRows>> for Texels {
-    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Ref<RawRows>> {
-        let Self(size, format, channels) = self;
-        let [width, height] = size.map(|elements| elements as usize);
-        Ok(Ref(RawRows { width, height, format, channels }))
-    }
-}
-
-/// The resource of a texture or surface.
-pub struct Shown(ResourceDescriptor, bool);
 
 /// The resource of a texture, checked: arrays exist, and memory belongs to the session.
-pub fn shown(resource: ResourceDescriptor) -> Shown {
-    Shown(resource, false)
+pub fn shown(cx: &CallContext<'_>, from: ResourceDescriptor) -> CuResult<Ref<RawResource>> {
+    let memory = |bytes| memory(cx, DevicePtr(from.dptr), bytes);
+    Ok(Ref(match from.kind {
+        ARRAY => RawResource::array(cx.resolve(ArrayId(from.object))? as u64),
+        MIPMAPPED_ARRAY => RawResource::mipmapped_array(cx.resolve(MipmappedArrayId(from.object))? as u64),
+        LINEAR => {
+            // As on a host, it may be longer than the allocation. Kernels can access all of their context's
+            // memory anyway, and the emulator checks accesses itself.
+            memory(Some(1))?;
+            RawResource::linear(from.dptr, from.format, from.channels, from.width)
+        }
+        PITCH_2D => {
+            memory(pitched([from.width, from.height], from.format, from.channels, from.pitch))?;
+            let size = [from.width, from.height, from.pitch];
+            RawResource::pitched(from.dptr, from.format, from.channels, size)
+        }
+        _ => return Err(CudaError::INVALID_VALUE),
+    }))
 }
 
 /// The resource of a surface, which is an array.
-pub fn surface(resource: ResourceDescriptor) -> Shown {
-    Shown(resource, true)
-}
-
-impl Resolve<'_, Ref<RawResource>> for Shown {
-    fn resolve(self, cx: &CallContext<'_>) -> CuResult<Ref<RawResource>> {
-        let Self(from, is_surface) = self;
-        if is_surface && from.kind != ARRAY {
-            return Err(CudaError::INVALID_VALUE);
-        }
-        let memory = |bytes| memory(DevicePtr(from.dptr), bytes).resolve(cx);
-        Ok(Ref(match from.kind {
-            ARRAY => RawResource::array(cx.resolve(ArrayId(from.object))? as u64),
-            MIPMAPPED_ARRAY => {
-                RawResource::mipmapped_array(cx.resolve(MipmappedArrayId(from.object))? as u64)
-            }
-            LINEAR => {
-                // As on a host, it may be longer than the allocation. Kernels can access all of their context's
-                // memory anyway, and the emulator checks accesses itself.
-                let _: Checked = memory(Some(1))?;
-                RawResource::linear(from.dptr, from.format, from.channels, from.width)
-            }
-            PITCH_2D => {
-                let _: Checked =
-                    memory(pitched([from.width, from.height], from.format, from.channels, from.pitch))?;
-                let size = [from.width, from.height, from.pitch];
-                RawResource::pitched(from.dptr, from.format, from.channels, size)
-            }
-            _ => return Err(CudaError::INVALID_VALUE),
-        }))
-    }
+pub fn surface(cx: &CallContext<'_>, from: ResourceDescriptor) -> CuResult<Ref<RawResource>> {
+    if from.kind == ARRAY { shown(cx, from) } else { Err(CudaError::INVALID_VALUE) }
 }
 
 impl Resolve<'_, Ref<RawTexture>> for TextureDescriptor {
@@ -97,18 +71,14 @@ impl Resolve<'_, Option<Ref<RawView>>> for ViewDescriptor {
     }
 }
 
-/// The rank of a tensor.
-pub struct TensorRank(u32);
-
 /// The rank of a tensor: from 1 to the number of elements of its arrays.
-pub fn rank(rank: u32) -> TensorRank {
-    TensorRank(rank)
+pub fn rank(_cx: &CallContext<'_>, rank: u32) -> CuResult<Rank> {
+    Rank::new(rank)
 }
 
-impl Resolve<'_, Rank> for TensorRank {
-    fn resolve(self, _cx: &CallContext<'_>) -> CuResult<Rank> {
-        Rank::new(self.0)
-    }
+/// Returns a tensor map in the driver's form.
+pub fn tensor_map(_cx: &CallContext<'_>, map: [u8; 128]) -> CuResult<RawTensorMap> {
+    Ok(RawTensorMap { opaque: map })
 }
 
 impl<T, const N: usize> Resolve<'_, Elements<T, N>> for [T; N] {

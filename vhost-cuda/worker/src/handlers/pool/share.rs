@@ -2,31 +2,20 @@
 //! Sharing of pools between processes of a guest. libcuda's file and data go to the daemon's exchange and never to a
 //! guest.
 
-use std::ffi::c_void;
-use std::fs::File;
-use std::os::fd::FromRawFd;
-
 use vhost_cuda_common::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, Token};
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
 use crate::allocations::Origin;
 use crate::call::CallContext;
-use crate::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, RawIpcHandle};
+use crate::gpu::{CuResult, RawIpcHandle};
+use crate::handlers::ipc::entered;
 use crate::pools;
 use crate::quota;
 
 /// Offers a pool as a file.
 pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<(Token,)> {
     let raw = cx.resolve(pool)?;
-    let mut descriptor = -1i32;
-    let (out, kind) = ((&raw mut descriptor).cast::<c_void>(), HANDLE_TYPE_FILE as i32);
-    // SAFETY: for this kind of handle the driver writes a file descriptor, an `int`, there.
-    unsafe { cx.gpu().cuMemPoolExportToShareableHandle(out, raw, kind, 0) }?;
-    if descriptor < 0 {
-        return Err(CudaError::NOT_SUPPORTED);
-    }
-    // SAFETY: the descriptor is new, and given to this process by the call above.
-    let file = unsafe { File::from_raw_fd(descriptor) };
+    let file = cx.gpu().pool_file(raw)?;
     let offer = Offer { what: POOL, device: 0, bytes: 0, handle: [0; HANDLE_BYTES] };
     // Pools belong to no context.
     Ok((cx.session.sharing.offer_named(pool.0, 0, offer, Some(&file))?,))
@@ -53,13 +42,6 @@ pub fn cuMemPoolImportPointer(
     let mut data = RawIpcHandle { reserved: offer.handle };
     // SAFETY: the data lives across the call, and came from the driver.
     let opened = unsafe { cx.gpu().cuMemPoolImportPointer(raw, &mut data) };
-    let mut allocations = cx.session.allocations();
-    let (dptr,) = opened.inspect_err(|_| allocations.discharge(charged))?;
-    if allocations.find(dptr).is_some() {
-        // Opened before: the driver returns the same address.
-        allocations.discharge(charged);
-    } else {
-        allocations.insert(dptr, offer.bytes, Origin::AllocatedAsync(0), home);
-    }
+    let dptr = entered(cx, opened, offer.bytes, charged, Origin::AllocatedAsync(0), home)?;
     Ok((DevicePtr(dptr), offer.bytes))
 }

@@ -172,7 +172,7 @@ pub fn cuCtxGetStreamPriorityRange(
 pub fn cuCtxGetFlags(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
     let (flags,): (u32,) = {
-        let (flags,) = cx.session.gpu.context_flags(Resolve::resolve(kept_flags(), cx)?)?;
+        let (flags,) = cx.session.gpu.context_flags(kept_flags(cx)?)?;
         Ok((<_ as Answer<u32>>::answer(flags, cx)?,))
     }?;
     put(&flags, results)
@@ -282,7 +282,7 @@ pub fn cuDevSmResourceSplitByCount(
     finish(args)?;
     let (groups,): (u32,) = {
         let (groups,) = cx.session.gpu.split_multiprocessors(
-            Resolve::resolve(resource(input), cx)?,
+            resource(cx, input)?,
             Resolve::resolve(groups, cx)?,
             Resolve::resolve(flags, cx)?,
             Resolve::resolve(min_count, cx)?,
@@ -301,7 +301,7 @@ pub fn cuDevResourceGenerateDesc(
     let description = take::<ResourceDescId>(&mut args)?;
     finish(args)?;
     let reserved = lifecycle::Create::reserve(description, cx)?;
-    let (raw,) = cx.session.gpu.resource_description(Resolve::resolve(resources(), cx)?)?;
+    let (raw,) = cx.session.gpu.resource_description(resources(cx)?)?;
     lifecycle::Create::made(description, cx, reserved, raw)
 }
 
@@ -351,7 +351,7 @@ pub fn cuCtxGetExecAffinity(
     let kind = take::<i32>(&mut args)?;
     finish(args)?;
     let (count,): (u32,) = {
-        let (count,) = cx.session.gpu.cuCtxGetExecAffinity(Resolve::resolve(multiprocessors(kind), cx)?)?;
+        let (count,) = cx.session.gpu.cuCtxGetExecAffinity(multiprocessors(cx, kind)?)?;
         Ok((<_ as Answer<u32>>::answer(count, cx)?,))
     }?;
     put(&count, results)

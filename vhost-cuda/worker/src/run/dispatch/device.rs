@@ -74,10 +74,8 @@ pub fn device_atomics(
     let peer = take::<DeviceOrdinal>(&mut args)?;
     finish(args)?;
     let (capabilities,): ([u8; 52],) = {
-        let (capabilities,) = cx
-            .session
-            .gpu
-            .atomic_capabilities(Resolve::resolve(device, cx)?, Resolve::resolve(host_or(peer), cx)?)?;
+        let (capabilities,) =
+            cx.session.gpu.atomic_capabilities(Resolve::resolve(device, cx)?, host_or(cx, peer)?)?;
         Ok((<_ as Answer<[u8; 52]>>::answer(capabilities, cx)?,))
     }?;
     put(&capabilities, results)

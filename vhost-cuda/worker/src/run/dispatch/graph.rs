@@ -79,11 +79,7 @@ pub fn cuGraphAddDependencies_v2(
 ) -> CuResult<()> {
     let graph = take::<GraphId>(&mut args)?;
     finish(args)?;
-    cx.session.gpu.change_edges(
-        Resolve::resolve(graph, cx)?,
-        Resolve::resolve(edges(), cx)?,
-        Resolve::resolve(true, cx)?,
-    )?;
+    cx.session.gpu.change_edges(Resolve::resolve(graph, cx)?, edges(cx)?, Resolve::resolve(true, cx)?)?;
     Ok(())
 }
 
@@ -95,11 +91,7 @@ pub fn cuGraphRemoveDependencies_v2(
 ) -> CuResult<()> {
     let graph = take::<GraphId>(&mut args)?;
     finish(args)?;
-    cx.session.gpu.change_edges(
-        Resolve::resolve(graph, cx)?,
-        Resolve::resolve(edges(), cx)?,
-        Resolve::resolve(false, cx)?,
-    )?;
+    cx.session.gpu.change_edges(Resolve::resolve(graph, cx)?, edges(cx)?, Resolve::resolve(false, cx)?)?;
     Ok(())
 }
 
@@ -116,7 +108,7 @@ pub fn graph_node_links(
     let (count,): (u32,) = {
         cx.enter(&[], &[node]);
         let (count,) = cx.session.gpu.node_links(
-            Resolve::resolve(graph_of(node), cx)?,
+            graph_of(cx, node)?,
             Resolve::resolve(node, cx)?,
             Resolve::resolve(dependents, cx)?,
         )?;
@@ -146,8 +138,7 @@ pub fn cuGraphNodeGetType(
     finish(args)?;
     let (kind,): (u32,) = {
         cx.enter(&[], &[node]);
-        let (kind,) =
-            cx.session.gpu.node_kind(Resolve::resolve(node, cx)?, Resolve::resolve(known_kind(node), cx)?)?;
+        let (kind,) = cx.session.gpu.node_kind(Resolve::resolve(node, cx)?, known_kind(cx, node)?)?;
         Ok((<_ as Answer<u32>>::answer(kind, cx)?,))
     }?;
     put(&kind, results)
@@ -249,7 +240,7 @@ pub fn cuGraphKernelNodeSetAttribute(
     cx.enter(&[], &[node]);
     cx.session.gpu.set_node_attribute(
         Resolve::resolve(attribute, cx)?,
-        Resolve::resolve(attribute_value(attribute, value), cx)?,
+        attribute_value(cx, attribute, value)?,
         Resolve::resolve(node, cx)?,
     )?;
     Ok(())
@@ -467,7 +458,7 @@ pub fn cuGraphConditionalHandleCreate(
     let (handle,): (u64,) = {
         let (handle,) = cx.session.gpu.conditional_handle(
             Resolve::resolve(graph, cx)?,
-            Resolve::resolve(current_context(), cx)?,
+            current_context(cx)?,
             Resolve::resolve(default_value, cx)?,
             Resolve::resolve(flags, cx)?,
         )?;
@@ -498,10 +489,10 @@ pub fn cuDeviceGetGraphMemAttribute(
     let attribute = take::<i32>(&mut args)?;
     finish(args)?;
     let (value,): (u64,) = {
-        let (value,) = cx.session.gpu.cuDeviceGetGraphMemAttribute(
-            Resolve::resolve(device, cx)?,
-            Resolve::resolve(graph_memory(attribute), cx)?,
-        )?;
+        let (value,) = cx
+            .session
+            .gpu
+            .cuDeviceGetGraphMemAttribute(Resolve::resolve(device, cx)?, graph_memory(cx, attribute)?)?;
         Ok((<_ as Answer<u64>>::answer(value, cx)?,))
     }?;
     put(&value, results)
@@ -519,7 +510,7 @@ pub fn cuDeviceSetGraphMemAttribute(
     finish(args)?;
     cx.session.gpu.cuDeviceSetGraphMemAttribute(
         Resolve::resolve(device, cx)?,
-        Resolve::resolve(graph_memory(attribute), cx)?,
+        graph_memory(cx, attribute)?,
         Resolve::resolve(value, cx)?,
     )?;
     Ok(())
@@ -549,7 +540,7 @@ pub fn cuUserObjectRetain(
     let count = take::<u32>(&mut args)?;
     finish(args)?;
     Outcome::outcome(cx.session.objects.user_objects.retain(
-        Resolve::resolve(driver(), cx)?,
+        driver(cx)?,
         Resolve::resolve(object, cx)?,
         Resolve::resolve(count, cx)?,
     ))?;
@@ -566,7 +557,7 @@ pub fn cuUserObjectRelease(
     let count = take::<u32>(&mut args)?;
     finish(args)?;
     Outcome::outcome(cx.session.objects.user_objects.release(
-        Resolve::resolve(driver(), cx)?,
+        driver(cx)?,
         Resolve::resolve(object, cx)?,
         Resolve::resolve(count, cx)?,
     ))?;

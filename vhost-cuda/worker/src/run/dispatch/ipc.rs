@@ -66,7 +66,7 @@ pub fn cuIpcOpenEventHandle(
     let token = take::<[u8; 16]>(&mut args)?;
     finish(args)?;
     let reserved = lifecycle::Create::reserve(event, cx)?;
-    let (raw,) = cx.session.gpu.open_event(Resolve::resolve(shared_event(token), cx)?)?;
+    let (raw,) = cx.session.gpu.open_event(shared_event(cx, token)?)?;
     lifecycle::Create::made(event, cx, reserved, raw)
 }
 

@@ -41,7 +41,7 @@ pub fn cuLaunchKernelEx(
         cx.session.gpu.launch(
             Resolve::resolve(function, cx)?,
             Resolve::resolve(stream, cx)?,
-            Resolve::resolve(launch_with(shape, attributes), cx)?,
+            launch_with(cx, shape, attributes)?,
         )?;
         Ok(())
     };
@@ -67,7 +67,7 @@ pub fn launch_updatable(
         let (node,) = cx.session.gpu.launch_updatable(
             Resolve::resolve(function, cx)?,
             Resolve::resolve(stream, cx)?,
-            Resolve::resolve(launch_with(shape, attributes), cx)?,
+            launch_with(cx, shape, attributes)?,
         )?;
         Ok((<_ as Answer<u64>>::answer(node, cx)?,))
     };

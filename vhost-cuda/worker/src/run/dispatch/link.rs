@@ -40,7 +40,7 @@ pub fn cuLinkCreate_v2(
     let options = take::<JitOptions>(&mut args)?;
     finish(args)?;
     Outcome::outcome(cx.session.links.begin(
-        Resolve::resolve(driver(), cx)?,
+        driver(cx)?,
         Resolve::resolve(link, cx)?,
         Resolve::resolve(options, cx)?,
     ))?;

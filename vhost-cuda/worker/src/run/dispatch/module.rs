@@ -39,8 +39,7 @@ pub fn cuModuleGetFunction(
     finish(args)?;
     let whole = lifecycle::Whole::whole(module, cx)?;
     let reserved = lifecycle::reserve(cx, function)?;
-    let (raw,) =
-        cx.session.gpu.cuModuleGetFunction(Resolve::resolve(module, cx)?, Resolve::resolve(name(), cx)?)?;
+    let (raw,) = cx.session.gpu.cuModuleGetFunction(Resolve::resolve(module, cx)?, name(cx)?)?;
     cx.fill(reserved, lifecycle::part(cx, module, function, raw, whole)?)?;
     Ok(())
 }
@@ -96,8 +95,7 @@ pub fn cuLibraryGetKernel(
     finish(args)?;
     let whole = lifecycle::Whole::whole(library, cx)?;
     let reserved = lifecycle::reserve(cx, kernel)?;
-    let (raw,) =
-        cx.session.gpu.cuLibraryGetKernel(Resolve::resolve(library, cx)?, Resolve::resolve(name(), cx)?)?;
+    let (raw,) = cx.session.gpu.cuLibraryGetKernel(Resolve::resolve(library, cx)?, name(cx)?)?;
     cx.fill(reserved, lifecycle::part(cx, library, kernel, raw, whole)?)?;
     Ok(())
 }
@@ -194,7 +192,7 @@ pub fn function_layout(
     let function = take::<FunctionId>(&mut args)?;
     finish(args)?;
     let (count,): (u32,) = {
-        let (count,) = cx.session.gpu.parameters(Resolve::resolve(code(function), cx)?)?;
+        let (count,) = cx.session.gpu.parameters(code(cx, function)?)?;
         Ok((<_ as Answer<u32>>::answer(count, cx)?,))
     }?;
     put(&count, results)
@@ -231,7 +229,7 @@ pub fn cuFuncSetAttribute(
     finish(args)?;
     cx.session.gpu.cuFuncSetAttribute(
         Resolve::resolve(function, cx)?,
-        Resolve::resolve(function_attribute(attrib), cx)?,
+        function_attribute(cx, attrib)?,
         Resolve::resolve(value, cx)?,
     )?;
     Ok(())
@@ -283,7 +281,7 @@ pub fn cuKernelSetAttribute(
     let device = take::<DeviceOrdinal>(&mut args)?;
     finish(args)?;
     cx.session.gpu.cuKernelSetAttribute(
-        Resolve::resolve(function_attribute(attrib), cx)?,
+        function_attribute(cx, attrib)?,
         Resolve::resolve(value, cx)?,
         Resolve::resolve(kernel, cx)?,
         Resolve::resolve(device, cx)?,
@@ -346,7 +344,7 @@ pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     let (min_grid, block): (i32, i32) = {
         let (min_grid, block) = cx.session.gpu.cuOccupancyMaxPotentialBlockSizeWithFlags(
             Resolve::resolve(function, cx)?,
-            Resolve::resolve(no_function(), cx)?,
+            no_function(cx)?,
             Resolve::resolve(dynamic_shared, cx)?,
             Resolve::resolve(block_limit, cx)?,
             Resolve::resolve(flags, cx)?,
@@ -389,10 +387,10 @@ pub fn cuOccupancyMaxActiveClusters(
     let attributes = take::<u32>(&mut args)?;
     finish(args)?;
     let (clusters,): (i32,) = {
-        let (clusters,) = cx.session.gpu.active_clusters(
-            Resolve::resolve(launch_with(shape, attributes), cx)?,
-            Resolve::resolve(function, cx)?,
-        )?;
+        let (clusters,) = cx
+            .session
+            .gpu
+            .active_clusters(launch_with(cx, shape, attributes)?, Resolve::resolve(function, cx)?)?;
         Ok((<_ as Answer<i32>>::answer(clusters, cx)?,))
     }?;
     put(&clusters, results)
@@ -409,10 +407,10 @@ pub fn cuOccupancyMaxPotentialClusterSize(
     let attributes = take::<u32>(&mut args)?;
     finish(args)?;
     let (blocks,): (i32,) = {
-        let (blocks,) = cx.session.gpu.potential_cluster_size(
-            Resolve::resolve(launch_with(shape, attributes), cx)?,
-            Resolve::resolve(function, cx)?,
-        )?;
+        let (blocks,) = cx
+            .session
+            .gpu
+            .potential_cluster_size(launch_with(cx, shape, attributes)?, Resolve::resolve(function, cx)?)?;
         Ok((<_ as Answer<i32>>::answer(blocks, cx)?,))
     }?;
     put(&blocks, results)

@@ -16,7 +16,7 @@ pub fn cuMemPoolCreate(
     let properties = take::<PoolProperties>(&mut args)?;
     finish(args)?;
     let reserved = lifecycle::Create::reserve(pool, cx)?;
-    let (raw,) = cx.session.gpu.cuMemPoolCreate(Resolve::resolve(private(properties), cx)?)?;
+    let (raw,) = cx.session.gpu.cuMemPoolCreate(private(cx, properties)?)?;
     lifecycle::Create::made(pool, cx, reserved, raw)
 }
 
@@ -117,8 +117,8 @@ pub fn cuMemPoolSetAccess(
     finish(args)?;
     cx.session.gpu.cuMemPoolSetAccess(
         Resolve::resolve(pool, cx)?,
-        Resolve::resolve(granted(location, access), cx)?,
-        Resolve::resolve(one(), cx)?,
+        granted(cx, location, access)?,
+        one(cx)?,
     )?;
     Ok(())
 }
@@ -160,7 +160,7 @@ pub fn pool_create_shareable(
     let properties = take::<PoolProperties>(&mut args)?;
     finish(args)?;
     let reserved = lifecycle::Create::reserve(pool, cx)?;
-    let (raw,) = cx.session.gpu.cuMemPoolCreate(Resolve::resolve(shareable(properties), cx)?)?;
+    let (raw,) = cx.session.gpu.cuMemPoolCreate(shareable(cx, properties)?)?;
     lifecycle::Create::made(pool, cx, reserved, raw)
 }
 
@@ -186,7 +186,7 @@ pub fn cuMemPoolImportFromShareableHandle(
     let token = take::<[u8; 16]>(&mut args)?;
     finish(args)?;
     let reserved = lifecycle::Create::reserve(pool, cx)?;
-    let (raw,) = cx.session.gpu.open_pool(Resolve::resolve(shared_pool(token), cx)?)?;
+    let (raw,) = cx.session.gpu.open_pool(shared_pool(cx, token)?)?;
     lifecycle::Create::made(pool, cx, reserved, raw)
 }
 

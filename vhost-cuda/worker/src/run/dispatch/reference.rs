@@ -17,8 +17,7 @@ pub fn cuModuleGetTexRef(
     finish(args)?;
     let whole = lifecycle::Whole::whole(module, cx)?;
     let reserved = lifecycle::reserve(cx, reference)?;
-    let (raw,) =
-        cx.session.gpu.cuModuleGetTexRef(Resolve::resolve(module, cx)?, Resolve::resolve(name(), cx)?)?;
+    let (raw,) = cx.session.gpu.cuModuleGetTexRef(Resolve::resolve(module, cx)?, name(cx)?)?;
     cx.fill(reserved, lifecycle::part(cx, module, reference, raw, whole)?)?;
     Ok(())
 }
@@ -34,8 +33,7 @@ pub fn cuModuleGetSurfRef(
     finish(args)?;
     let whole = lifecycle::Whole::whole(module, cx)?;
     let reserved = lifecycle::reserve(cx, reference)?;
-    let (raw,) =
-        cx.session.gpu.cuModuleGetSurfRef(Resolve::resolve(module, cx)?, Resolve::resolve(name(), cx)?)?;
+    let (raw,) = cx.session.gpu.cuModuleGetSurfRef(Resolve::resolve(module, cx)?, name(cx)?)?;
     cx.fill(reserved, lifecycle::part(cx, module, reference, raw, whole)?)?;
     Ok(())
 }
@@ -115,7 +113,7 @@ pub fn cuTexRefSetAddress_v2(
     let (offset,): (u64,) = {
         let (offset,) = cx.session.gpu.texture_address(
             Resolve::resolve(reference, cx)?,
-            Resolve::resolve(memory(dptr, Some(bytes)), cx)?,
+            memory(cx, dptr, Some(bytes))?,
             Resolve::resolve(bytes, cx)?,
             Resolve::resolve(aligned != 0, cx)?,
         )?;
@@ -139,8 +137,8 @@ pub fn cuTexRefSetAddress2D_v3(
     finish(args)?;
     cx.session.gpu.cuTexRefSetAddress2D_v3(
         Resolve::resolve(reference, cx)?,
-        Resolve::resolve(texels(size, format, channels), cx)?,
-        Resolve::resolve(memory(dptr, pitched(size, format, channels, pitch)), cx)?,
+        texels(cx, size, format, channels)?,
+        memory(cx, dptr, pitched(size, format, channels, pitch))?,
         Resolve::resolve(pitch, cx)?,
     )?;
     Ok(())

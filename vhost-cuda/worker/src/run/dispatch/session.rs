@@ -32,9 +32,7 @@ pub fn session_output(
     let fd = take::<u32>(&mut args)?;
     finish(args)?;
     let (bytes, left): (u64, u64) = {
-        let (bytes, left) = Outcome::outcome(
-            cx.session.output.take(Resolve::resolve(fd, cx)?, Resolve::resolve(room(), cx)?),
-        )?;
+        let (bytes, left) = Outcome::outcome(cx.session.output.take(Resolve::resolve(fd, cx)?, room(cx)?))?;
         Ok((<_ as Answer<u64>>::answer(bytes, cx)?, <_ as Answer<u64>>::answer(left, cx)?))
     }?;
     put(&bytes, results)?;
@@ -127,7 +125,7 @@ pub fn session_next_callback(
 /// call in their flags (`CALL_CORRELATION_SHIFT`).
 pub fn trace_start(cx: &mut CallContext<'_>, args: Reader<'_>, _results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
-    Outcome::outcome(cx.session.trace.start(Resolve::resolve(driver_version(), cx)?))?;
+    Outcome::outcome(cx.session.trace.start(driver_version(cx)?))?;
     Ok(())
 }
 
@@ -153,7 +151,7 @@ pub fn trace_clock(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Wri
 pub fn trace_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
     let (bytes, left, dropped): (u64, u64, u64) = {
-        let (bytes, left, dropped) = Outcome::outcome(cx.session.trace.read(Resolve::resolve(room(), cx)?))?;
+        let (bytes, left, dropped) = Outcome::outcome(cx.session.trace.read(room(cx)?))?;
         Ok((
             <_ as Answer<u64>>::answer(bytes, cx)?,
             <_ as Answer<u64>>::answer(left, cx)?,
@@ -193,8 +191,7 @@ pub fn profile_start(
 pub fn profile_read(cx: &mut CallContext<'_>, args: Reader<'_>, results: &mut Writer<'_>) -> CuResult<()> {
     finish(args)?;
     let (bytes, open, ns): (u64, u32, u64) = {
-        let (bytes, open, ns) =
-            Outcome::outcome(cx.session.profile.relay.read(Resolve::resolve(room(), cx)?))?;
+        let (bytes, open, ns) = Outcome::outcome(cx.session.profile.relay.read(room(cx)?))?;
         Ok((
             <_ as Answer<u64>>::answer(bytes, cx)?,
             <_ as Answer<u32>>::answer(open, cx)?,

@@ -192,11 +192,7 @@ pub fn cuStreamUpdateCaptureDependencies_v2(
     let stream = take::<StreamId>(&mut args)?;
     let flags = take::<u32>(&mut args)?;
     finish(args)?;
-    cx.session.gpu.update_capture(
-        Resolve::resolve(stream, cx)?,
-        Resolve::resolve(links(), cx)?,
-        Resolve::resolve(flags, cx)?,
-    )?;
+    cx.session.gpu.update_capture(Resolve::resolve(stream, cx)?, links(cx)?, Resolve::resolve(flags, cx)?)?;
     Ok(())
 }
 
@@ -260,7 +256,7 @@ pub fn cuStreamAddCallback(
     let stream = take::<StreamId>(&mut args)?;
     let callback = take::<CallbackId>(&mut args)?;
     finish(args)?;
-    cx.session.gpu.add_callback(Resolve::resolve(stream, cx)?, Resolve::resolve(in_guest(callback), cx)?)?;
+    cx.session.gpu.add_callback(Resolve::resolve(stream, cx)?, in_guest(cx, callback)?)?;
     Ok(())
 }
 
@@ -276,7 +272,7 @@ pub fn cuStreamSetAttribute(
     finish(args)?;
     cx.session.gpu.set_stream_attribute(
         Resolve::resolve(attribute, cx)?,
-        Resolve::resolve(attribute_value(attribute, value), cx)?,
+        attribute_value(cx, attribute, value)?,
         Resolve::resolve(stream, cx)?,
     )?;
     Ok(())
@@ -325,7 +321,7 @@ pub fn cuStreamBatchMemOp_v2(
     finish(args)?;
     cx.session.gpu.memory_operations(
         Resolve::resolve(stream, cx)?,
-        Resolve::resolve(operations(), cx)?,
+        operations(cx)?,
         Resolve::resolve(flags, cx)?,
     )?;
     Ok(())

@@ -18,7 +18,7 @@ pub fn cuTexObjectCreate(
     finish(args)?;
     let (object,): (u64,) = {
         let (object,) = cx.session.gpu.cuTexObjectCreate(
-            Resolve::resolve(shown(resource), cx)?,
+            shown(cx, resource)?,
             Resolve::resolve(texture, cx)?,
             Resolve::resolve(view, cx)?,
         )?;
@@ -47,7 +47,7 @@ pub fn cuSurfObjectCreate(
     let resource = take::<ResourceDescriptor>(&mut args)?;
     finish(args)?;
     let (object,): (u64,) = {
-        let (object,) = cx.session.gpu.cuSurfObjectCreate(Resolve::resolve(surface(resource), cx)?)?;
+        let (object,) = cx.session.gpu.cuSurfObjectCreate(surface(cx, resource)?)?;
         Ok((<_ as Answer<u64>>::answer(object, cx)?,))
     }?;
     put(&object, results)
@@ -97,8 +97,8 @@ pub fn cuTensorMapEncodeTiled(
     let (map,): ([u8; 128],) = {
         let (map,) = cx.session.gpu.cuTensorMapEncodeTiled(
             Resolve::resolve(tensor.data_type, cx)?,
-            Resolve::resolve(rank(tensor.rank), cx)?,
-            Resolve::resolve(opaque(tensor.address), cx)?,
+            rank(cx, tensor.rank)?,
+            opaque(cx, tensor.address)?,
             Resolve::resolve(tensor.dims, cx)?,
             Resolve::resolve(tensor.strides, cx)?,
             Resolve::resolve(box_dim, cx)?,
@@ -128,8 +128,8 @@ pub fn cuTensorMapEncodeIm2col(
     let (map,): ([u8; 128],) = {
         let (map,) = cx.session.gpu.cuTensorMapEncodeIm2col(
             Resolve::resolve(tensor.data_type, cx)?,
-            Resolve::resolve(rank(tensor.rank), cx)?,
-            Resolve::resolve(opaque(tensor.address), cx)?,
+            rank(cx, tensor.rank)?,
+            opaque(cx, tensor.address)?,
             Resolve::resolve(tensor.dims, cx)?,
             Resolve::resolve(tensor.strides, cx)?,
             Resolve::resolve(lower_corner, cx)?,
@@ -163,8 +163,8 @@ pub fn cuTensorMapEncodeIm2colWide(
     let (map,): ([u8; 128],) = {
         let (map,) = cx.session.gpu.cuTensorMapEncodeIm2colWide(
             Resolve::resolve(tensor.data_type, cx)?,
-            Resolve::resolve(rank(tensor.rank), cx)?,
-            Resolve::resolve(opaque(tensor.address), cx)?,
+            rank(cx, tensor.rank)?,
+            opaque(cx, tensor.address)?,
             Resolve::resolve(tensor.dims, cx)?,
             Resolve::resolve(tensor.strides, cx)?,
             Resolve::resolve(lower_corner, cx)?,
@@ -193,10 +193,7 @@ pub fn cuTensorMapReplaceAddress(
     let address = take::<DevicePtr>(&mut args)?;
     finish(args)?;
     let (replaced,): ([u8; 128],) = {
-        let (replaced,) = cx
-            .session
-            .gpu
-            .map_at(Resolve::resolve(tensor_map(map), cx)?, Resolve::resolve(opaque(address.0), cx)?)?;
+        let (replaced,) = cx.session.gpu.map_at(tensor_map(cx, map)?, opaque(cx, address.0)?)?;
         Ok((<_ as Answer<[u8; 128]>>::answer(replaced, cx)?,))
     }?;
     put(&replaced, results)
