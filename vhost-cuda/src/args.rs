@@ -7,8 +7,9 @@ use std::time::Duration;
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use vhost_cuda_common::args::{Sandbox, WorkerArgs};
 
-use crate::metrics::server::Address;
+use crate::guest::memory::GuestPages;
 use crate::shares::users::Users;
+use crate::socket::Address;
 
 /// Executes the CUDA calls of virtual machines (and of processes that use vhost-user themselves) on this host's GPU,
 /// or on its CPU with the emulator.
@@ -275,17 +276,6 @@ pub struct DaemonArgs {
     /// logged at debug, or in limited number (ends of sessions, with the name of the program, at info).
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,
-}
-
-/// The guest memory that a worker can map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GuestPages {
-    /// As `Named` where that is possible, otherwise as `All`.
-    Auto,
-    /// The pages that the session's process has named.
-    Named,
-    /// All memory of its virtual machine.
-    All,
 }
 
 /// All that makes calls faster and that results do not depend on.

@@ -8,7 +8,7 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 use serde::{Deserialize, Serialize};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::front_end::memory::Memory;
+use crate::guest::memory::Memory;
 
 /// The start of the memory of a virtio-user process (`guest-lib/client/src/virtio_user/memory.rs`). A virtual machine
 /// also has memory at a lower address: firmware and kernels of PCs begin in the first MiB.
@@ -102,7 +102,7 @@ mod tests {
         };
         let sealed = memory(vhost_cuda_common::files::memory_file(c"memory").unwrap());
         assert_eq!(user_of(&sealed), NOBODY, "not sealed yet");
-        crate::front_end::memory::protect(&sealed).unwrap();
+        crate::guest::memory::protect(&sealed).unwrap();
         assert_eq!(user_of(&sealed), rustix::process::geteuid().as_raw());
         let path = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
         assert_eq!(user_of(&memory(path)), NOBODY);

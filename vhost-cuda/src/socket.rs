@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Unix sockets that the daemon listens on.
+//! Sockets that the daemon listens on.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::{fs, io};
 
 use rustix::fs::{Mode, fchmod};
@@ -11,6 +13,39 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 
 /// The number of connections that wait to be accepted.
 const BACKLOG: i32 = 16;
+
+/// An address for metrics. Other machines cannot reach either kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A port of the loopback interface.
+    Loopback(SocketAddr),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            return Ok(Self::Unix(text.into()));
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => Ok(Self::Loopback(address)),
+            Ok(address) => Err(format!("{address} is not on the loopback interface: use 127.0.0.1:PORT")),
+            Err(_) => Err(format!("`{text}` is neither a path with a slash nor 127.0.0.1:PORT")),
+        }
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Loopback(address) => address.fmt(f),
+        }
+    }
+}
 
 /// Listens on a new socket at `path` to which only this user and root may connect, from its first moment on. A stale
 /// socket is replaced.

@@ -20,8 +20,8 @@ use vm_memory::GuestMemoryBackend;
 
 use crate::front_end::backend::Backend;
 use crate::front_end::device::{Device, END_PATIENCE, SavedDevice, Settings};
-use crate::front_end::memory::{Memory, SharedMemory};
 use crate::front_end::relay::Relay;
+use crate::guest::memory::{Memory, SharedMemory};
 use crate::hand_over::files::Inherited;
 use crate::hand_over::freeze;
 use crate::limits::room;

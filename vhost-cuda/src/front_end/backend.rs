@@ -27,10 +27,10 @@ use zerocopy::IntoBytes;
 
 use crate::confine::threads;
 use crate::front_end::device::Device;
-use crate::front_end::memory::{SharedMemory, Snapshot};
 use crate::front_end::migration::State;
-use crate::front_end::request;
-use crate::front_end::ring::{Start, Vring};
+use crate::guest::memory::{SharedMemory, Snapshot};
+use crate::guest::request;
+use crate::guest::ring::{Start, Vring};
 use crate::sessions::session::MAX_OUTSTANDING;
 
 /// QEMU 10.0 sets every queue to 1024 entries whatever the configured size is, so a smaller maximum cannot be

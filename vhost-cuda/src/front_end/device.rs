@@ -29,27 +29,26 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::args::GuestPages;
 use crate::cache::ImageCache;
 use crate::confine::threads;
 use crate::exchange::Exchange;
 use crate::front_end::events::EventQueue;
-use crate::front_end::memory::{
-    FileId, Memory, MemoryTable, ReadOnlyFiles, SharedMemory, Snapshot, files_of, has_huge_pages_only,
-    mark_all_written, open_read_only, protect,
-};
 use crate::front_end::relay::Relay;
-use crate::front_end::request::{Malformed, Request};
-use crate::front_end::ring::{Chain, Ring};
+use crate::guest::memory::{
+    FileId, GuestPages, Memory, MemoryTable, ReadOnlyFiles, SharedMemory, Snapshot, files_of,
+    has_huge_pages_only, mark_all_written, open_read_only, protect,
+};
+use crate::guest::request::{Malformed, Request};
+use crate::guest::ring::{Chain, Ring};
 use crate::limits::account::Account;
 use crate::limits::cgroup::{Cgroups, Group};
 use crate::limits::descriptors::Descriptors;
 use crate::limits::rate::Rate;
 use crate::limits::request_budget::RequestBudget;
 use crate::limits::throttle::Throttle;
-use crate::metrics::report::{DeviceReport, Refusal, Refusals};
 use crate::sessions::endings::{Answer, Endings};
 use crate::sessions::pool::WorkerPool;
+use crate::sessions::report::{DeviceReport, Refusal, Refusals};
 use crate::sessions::session::{End, Session};
 use crate::suspend::suspender::Suspender;
 

@@ -4,7 +4,8 @@ use virtio_cuda_protocol::transport::{OP_SHARE, OP_UNPIN, Open, RequestHeader};
 
 use super::opening::ROOT;
 use super::*;
-use crate::fixture::{FixtureGuest, worker_spec};
+use crate::guest::fixture::FixtureGuest;
+use crate::sessions::fixture::worker_spec;
 use crate::suspend::suspender::Options;
 
 const ROOM: u32 = 64;

@@ -12,8 +12,8 @@ use virtio_queue::QueueOwnedT;
 use vm_memory::{Bytes, GuestAddress};
 use zerocopy::IntoBytes;
 
-use crate::front_end::memory::Snapshot;
-use crate::front_end::ring::{Ring, Vring, publish};
+use crate::guest::memory::Snapshot;
+use crate::guest::ring::{Ring, Vring, publish};
 
 /// The maximum number of pending events for a driver that provides no buffers; the oldest is dropped first. A driver
 /// that misses one still learns of a lost session at its next call.

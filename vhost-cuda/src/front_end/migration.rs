@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use virtio_cuda_protocol::transport::ReplyHeader;
 
 use crate::front_end::device::Device;
-use crate::front_end::ring::Unanswered;
+use crate::guest::ring::Unanswered;
 
 /// The first bytes of the state.
 const MAGIC: [u8; 8] = *b"VCUDSTAT";

@@ -194,7 +194,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::front_end::memory::Memory;
+    use crate::guest::memory::Memory;
     use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend};
     use vmm_sys_util::tempfile::TempFile;
 

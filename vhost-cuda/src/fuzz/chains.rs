@@ -13,9 +13,9 @@ use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryBackend};
 use zerocopy::IntoBytes;
 
-use crate::front_end::memory::{Memory, SharedMemory, Snapshot};
-use crate::front_end::request::{self, Request};
-use crate::front_end::ring::{Ring, Vring};
+use crate::guest::memory::{Memory, SharedMemory, Snapshot};
+use crate::guest::request::{self, Request};
+use crate::guest::ring::{Ring, Vring};
 
 const QUEUE_SIZE: u16 = 32;
 /// Addresses that the guest's kernel uses for the parts of the queue, indirect tables and requests.

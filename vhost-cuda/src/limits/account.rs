@@ -7,7 +7,7 @@
 //! its counter, which the daemon clears when the process has been reaped.
 //!
 //! A compromised worker can write any counter of its own machine. At worst it denies memory to that machine, or uses
-//! more than it counts, which the daemon's watchdog notices ([`crate::limits::watchdog`]). The daemon never maps the
+//! more than it counts, which the daemon's watchdog notices ([`crate::sessions::watchdog`]). The daemon never maps the
 //! file, and its length is sealed.
 
 use std::fs::File;

@@ -8,4 +8,3 @@ pub mod rate;
 pub mod request_budget;
 pub mod room;
 pub mod throttle;
-pub mod watchdog;

@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use vhost_cuda_common::statistics::Totals;
 
-use super::report::{DeviceReport, Refusals, SessionReport};
-use super::text::{DaemonReport, write};
+use super::text::write;
+use crate::sessions::report::DaemonReport;
+use crate::sessions::report::{DeviceReport, Refusals, SessionReport};
 use crate::shares::client::ShareReport;
 
 const DASHBOARD: &str = include_str!("../../../deploy/grafana/vhost-cuda.json");
@@ -113,7 +114,7 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
         age: std::time::Duration::from_secs(2),
         outstanding: 0,
         totals: Totals { gpu_busy_ns: Some(1), ..Totals::default() },
-        process: super::report::ProcessUse::of(std::iter::once(std::process::id())),
+        process: crate::sessions::report::ProcessUse::of(std::iter::once(std::process::id())),
         ready_memory: 0,
         moves: crate::sessions::residence::Moves::default(),
     };

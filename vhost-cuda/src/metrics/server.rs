@@ -1,55 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Serves the metrics over HTTP, on a Unix socket or on the loopback interface.
 
-use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::thread;
 
 use anyhow::{Context, anyhow};
 use log::{info, warn};
 use tiny_http::{Header, Method, Response, Server};
 
-use crate::socket::remove_stale;
+use crate::socket::{Address, remove_stale};
 
 /// The path of the only page.
 pub const PAGE: &str = "/metrics";
 /// Prometheus' text format.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// An address for metrics. Other machines cannot reach either kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A Unix socket.
-    Unix(PathBuf),
-    /// A port of the loopback interface.
-    Loopback(SocketAddr),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.contains('/') {
-            return Ok(Self::Unix(text.into()));
-        }
-        match text.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => Ok(Self::Loopback(address)),
-            Ok(address) => Err(format!("{address} is not on the loopback interface: use 127.0.0.1:PORT")),
-            Err(_) => Err(format!("`{text}` is neither a path with a slash nor 127.0.0.1:PORT")),
-        }
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Unix(path) => path.display().fmt(f),
-            Self::Loopback(address) => address.fmt(f),
-        }
-    }
-}
 
 /// Removes the socket when the daemon ends.
 #[derive(Debug)]

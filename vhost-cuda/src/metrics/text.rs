@@ -5,22 +5,9 @@ use std::fmt::{Display, Write};
 
 use vhost_cuda_common::statistics::{Gate, Totals};
 
-use super::report::{DeviceReport, SessionReport};
+use crate::sessions::report::{DaemonReport, DeviceReport, SessionReport};
 use crate::shares::arbiter;
 use crate::shares::client::ShareReport;
-
-/// Metrics of the daemon itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DaemonReport {
-    /// The number of ready workers without a session.
-    pub warm_workers: u64,
-    /// The number of workers that are starting.
-    pub starting_workers: u64,
-    /// The number of workers that were started.
-    pub started_workers: u64,
-    /// The number of workers that failed to start.
-    pub failed_workers: u64,
-}
 
 /// A metric of connections: name, type, help, value.
 type Metric<T> = (&'static str, &'static str, &'static str, fn(&T) -> Option<f64>);
@@ -299,8 +286,8 @@ impl Text {
 mod tests {
     use std::time::Duration;
 
-    use super::super::report::Refusals;
     use super::*;
+    use crate::sessions::report::Refusals;
     use crate::sessions::residence::{Moves, Phase};
 
     fn session(program: &str, calls: u64) -> SessionReport {

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::server::{Address, PAGE};
+use super::server::PAGE;
+use crate::socket::Address;
 
 /// The maximum size of an answer, in bytes.
 const MAX_ANSWER: u64 = 16 << 20;

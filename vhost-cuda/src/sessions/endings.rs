@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use virtio_cuda_protocol::transport::REPLY_NO_RESOURCES;
 
-use crate::front_end::memory::FileId;
-use crate::front_end::ring::Chain;
+use crate::guest::memory::FileId;
+use crate::guest::ring::Chain;
 
 /// The maximum number of waiting requests of one connection. A driver has one greeting outstanding, and closes each
 /// session once.
@@ -178,7 +178,7 @@ impl Endings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::FixtureGuest;
+    use crate::guest::fixture::FixtureGuest;
     use virtio_cuda_protocol::transport::{OP_HELLO, REPLY_OK, RequestHeader};
 
     fn answer(guest: &mut FixtureGuest) -> Answer {

@@ -3,11 +3,15 @@
 
 pub mod endings;
 pub mod environment;
+#[cfg(test)]
+pub mod fixture;
 pub mod library;
 pub mod messages;
 pub mod named_pages;
 pub mod pool;
 pub mod predecessor;
 pub mod process;
+pub mod report;
 pub mod residence;
 pub mod session;
+pub mod watchdog;

@@ -25,8 +25,8 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::confine::threads;
-use crate::front_end::memory::{FileId, Memory, SharedRegion, id_of};
-use crate::front_end::request::Request;
+use crate::guest::memory::{FileId, Memory, SharedRegion, id_of};
+use crate::guest::request::Request;
 use crate::hand_over::freeze::{self, Permit};
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.

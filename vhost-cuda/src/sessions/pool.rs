@@ -21,8 +21,8 @@ use crate::confine::namespaces::{self, Ended, Namespaces, SavedNamespaces};
 use crate::hand_over::files::Leaving;
 use crate::hand_over::{freeze, main_thread};
 use crate::limits::throttle::Throttle;
-use crate::metrics::text::DaemonReport;
 use crate::sessions::process::{Reaped, Sockets, Worker, WorkerError, WorkerSpec};
+use crate::sessions::report::DaemonReport;
 
 /// The number of workers that may fail to start while a session waits for one, before it gives up.
 const ATTEMPTS: u64 = 3;

@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::*;
-use crate::fixture::{sleeping_worker, worker_spec};
+use crate::sessions::fixture::{sleeping_worker, worker_spec};
 
 const LONG: Duration = Duration::from_secs(20);
 

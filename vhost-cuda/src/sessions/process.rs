@@ -477,7 +477,7 @@ mod tests {
     use zerocopy::{FromZeros, IntoBytes};
 
     use super::*;
-    use crate::fixture::sleeping_worker;
+    use crate::sessions::fixture::sleeping_worker;
 
     #[test]
     fn a_greeting_without_a_guard_is_refused() {

@@ -40,16 +40,16 @@ use virtio_cuda_protocol::transport::{
 
 use self::asked::Asked;
 use crate::confine::threads;
-use crate::front_end::memory::{MemoryTable, SharedRegion, mark_written};
-use crate::front_end::request::Request;
-use crate::front_end::ring::Chain;
+use crate::guest::memory::{MemoryTable, SharedRegion, mark_written};
+use crate::guest::request::Request;
+use crate::guest::ring::Chain;
 use crate::hand_over::freeze;
 use crate::limits::request_budget::RequestCharge;
 use crate::limits::throttle::Throttle;
-use crate::metrics::report::{ProcessUse, SessionReport};
 use crate::sessions::endings::Endings;
 use crate::sessions::named_pages::{Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
+use crate::sessions::report::{ProcessUse, SessionReport};
 use crate::sessions::residence::Residence;
 
 /// The maximum number of outstanding requests of one session (`Config::max_outstanding`).

@@ -9,8 +9,9 @@ use vhost_cuda_common::link::{FromWorker, receive_frame, send_reply};
 use virtio_cuda_protocol::transport::{OP_CLOSE, RequestHeader};
 
 use super::*;
-use crate::fixture::{FixtureGuest, sleeping_worker};
+use crate::guest::fixture::FixtureGuest;
 use crate::limits::request_budget::RequestBudget;
+use crate::sessions::fixture::sleeping_worker;
 
 const ROOM: u32 = 64;
 

@@ -13,7 +13,7 @@ use virtio_cuda_protocol::transport::{Open, REPLY_INVALID, REPLY_OK};
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::fixture::sleeping_worker_with;
+use crate::sessions::fixture::sleeping_worker_with;
 use crate::sessions::session::{End, Place};
 
 const MIB: u64 = 1 << 20;

@@ -35,7 +35,7 @@ const LIMITS: [(&str, usize, usize); 11] = [
     ("guest-lib/cupti", 4, 4),
     ("guest-lib/libcuda", 5, 3),
     ("guest-lib/libcudart", 5, 4),
-    ("vhost-cuda", 5, 11),
+    ("vhost-cuda", 5, 3),
     ("vhost-cuda/worker", 8, 12),
     ("xtask", 7, 3),
 ];

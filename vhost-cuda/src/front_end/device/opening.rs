@@ -21,15 +21,15 @@ use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
 use crate::exchange::FileBudgets;
-use crate::front_end::request::Request;
-use crate::front_end::ring::Chain;
+use crate::guest::request::Request;
+use crate::guest::ring::Chain;
 use crate::limits::account::{Account, Slot};
 use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
-use crate::metrics::report::Refusal;
 use crate::owner::{Machine, Owner, user_of};
 use crate::sessions::endings::PATIENCE;
 use crate::sessions::process::Process;
+use crate::sessions::report::Refusal;
 use crate::sessions::session::{End, Place, Session, Tables};
 use crate::suspend::suspender::{Ages, FIRST_DEVICE};
 

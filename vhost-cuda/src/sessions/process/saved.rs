@@ -138,8 +138,8 @@ mod tests {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::*;
-    use crate::fixture::{sleeping_worker, worker_spec};
     use crate::hand_over::files::keep_open;
+    use crate::sessions::fixture::{sleeping_worker, worker_spec};
     use crate::sessions::process::Reaped;
 
     const LONG: Duration = Duration::from_secs(10);

@@ -174,7 +174,7 @@ mod tests {
     use virtio_cuda_protocol::transport::Open;
 
     use super::*;
-    use crate::fixture::sleeping_worker;
+    use crate::sessions::fixture::sleeping_worker;
     use crate::sessions::session::{End, Place};
 
     #[test]

@@ -190,7 +190,7 @@ mod tests {
     use virtio_cuda_protocol::transport::{Open, REPLY_INVALID};
 
     use super::*;
-    use crate::fixture::sleeping_worker;
+    use crate::sessions::fixture::sleeping_worker;
     use crate::sessions::session::asked::PATIENCE;
     use crate::sessions::session::{End, Place};
 

@@ -13,9 +13,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::set_no_new_privs;
 use rustix::{cmsg_space, net};
-use vhost_cuda::args::GuestPages;
-use vhost_cuda::front_end::memory::{Memory, MemoryTable, ReadOnlyFiles, open_read_only};
-use vhost_cuda::front_end::request::Request;
+use vhost_cuda::guest::memory::GuestPages;
+use vhost_cuda::guest::memory::{Memory, MemoryTable, ReadOnlyFiles, open_read_only};
+use vhost_cuda::guest::request::Request;
 use vhost_cuda::sessions::named_pages::{NamedPages, guard};
 use virtio_cuda_protocol::transport::{MemEntry, OP_CALL, PAGE_BYTES, RequestHeader};
 use vm_memory::{FileOffset, GuestAddress};

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
 use super::*;
-use crate::fixture::{FixtureGuest, INDIRECT, MEMORY_BYTES, NEXT, QUEUE_SIZE, WRITE};
+use crate::guest::fixture::{FixtureGuest, INDIRECT, MEMORY_BYTES, NEXT, QUEUE_SIZE, WRITE};
 
 const ROOM: u32 = 64;
 

@@ -15,7 +15,7 @@ use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::front_end::memory::Memory;
+use crate::guest::memory::Memory;
 
 /// The maximum number of descriptors per chain, direct or indirect. A driver may not build a longer one (virtio 1.3,
 /// 2.7.5.2: not longer than the queue). Bounds the cost of a hostile chain.

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use rustix::fs::{FsWord, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs};
 use vhost_cuda_common::link::Region;
 use vhost_user_backend::bitmap::BitmapMmapRegion;
@@ -18,7 +19,16 @@ use vm_memory::{
     GuestMemoryRegion,
 };
 
-use crate::args::GuestPages;
+/// The guest memory that a worker can map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuestPages {
+    /// As `Named` where that is possible, otherwise as `All`.
+    Auto,
+    /// The pages that the session's process has named.
+    Named,
+    /// All memory of its virtual machine.
+    All,
+}
 
 /// `HUGETLBFS_MAGIC`.
 const HUGETLBFS: FsWord = 0x9584_58f6;

@@ -10,6 +10,19 @@ use vhost_cuda_common::statistics::Totals;
 
 use crate::sessions::residence::{Moves, Phase};
 
+/// Metrics of the daemon itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DaemonReport {
+    /// The number of ready workers without a session.
+    pub warm_workers: u64,
+    /// The number of workers that are starting.
+    pub starting_workers: u64,
+    /// The number of workers that were started.
+    pub started_workers: u64,
+    /// The number of workers that failed to start.
+    pub failed_workers: u64,
+}
+
 /// Reasons for which a session or request of a guest is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -11,8 +11,8 @@ use vhost_user_backend::{VringRwLock, VringT};
 use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_SESSION_LOST};
 use virtio_queue::QueueT;
 
-use crate::front_end::memory::{SharedMemory, Snapshot};
-use crate::front_end::request::ReplySlot;
+use crate::guest::memory::{SharedMemory, Snapshot};
+use crate::guest::request::ReplySlot;
 
 /// The library's handle of a queue.
 pub type Vring = VringRwLock<SharedMemory>;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use virtio_cuda_protocol::transport::{OP_CALL, REPLY_OK, RequestHeader};
 
 use super::*;
-use crate::fixture::FixtureGuest;
+use crate::guest::fixture::FixtureGuest;
 
 const ROOM: u32 = 64;
 
