@@ -2,6 +2,7 @@
 //! `cargo xtask bench --swap`: two programs that do not fit on the card together take turns.
 
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -18,6 +19,8 @@ const TURN: Duration = Duration::from_secs(10);
 const TURN_EMULATED: Duration = Duration::from_millis(500);
 /// The seconds after which the program whose turn is over may leave the card.
 const IDLE: &str = "0.3";
+/// The time before each program starts.
+const SETTLE: Duration = Duration::from_secs(2);
 /// The memory of a chunk, of which each step changes a word.
 const CHUNK_MIB: u64 = 2;
 
@@ -70,6 +73,8 @@ impl Bench<'_> {
         let turn = if self.device.is_emulated() { TURN_EMULATED } else { TURN };
         let mut machines = Vec::new();
         for seed in 1..=PROGRAMS {
+            // The program before makes room once it is idle.
+            thread::sleep(SETTLE);
             let mut command = beside.command(self.paths, &self.program);
             command.arg(self.size.to_string()).env("CUDA_VISIBLE_DEVICES", "0");
             let mut program = Program::start(&mut command)?;
