@@ -182,6 +182,10 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     if session.trace.is_active() {
         return Some("a profiler measures it");
     }
+    // They keep the primary context, whose objects and registrations would be there when they are made again.
+    if !session.emulated && session.vendor.is_any_loaded() {
+        return Some("NVIDIA's libraries keep the context of a GPU");
+    }
     let placed = session.placed.lock();
     let allocations = session.allocations();
     let mut reasons = allocations.ranges().filter_map(|range| match range.origin {
