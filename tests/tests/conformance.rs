@@ -42,6 +42,9 @@ fn not_ours(way: Way, case: &Case) -> Option<String> {
     if let Some(why) = case.not_on_gpus.filter(|_| way.device() == Device::Native) {
         return Some(why.to_owned());
     }
+    if way == Way::RuntimeOnNative && case.library.contains(&"libcupti.so.13") {
+        return Some("NVIDIA's CUPTI does not see the calls of this project's runtime".to_owned());
+    }
     let nvidias = matches!(way, Way::Native | Way::RuntimeOnNative);
     let rules = matches!(case.stdout, Stdout::Rules | Stdout::RulesOfLibrary);
     (nvidias && rules).then(|| "the rules are for this project's libraries".to_owned())
