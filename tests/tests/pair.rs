@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
+use vhost_cuda_tests::cases::{CASES, Case, Part, Weight, case};
 use vhost_cuda_tests::control::Control;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend};
@@ -27,14 +27,14 @@ const SETTLE: Duration = Duration::from_secs(20);
 const NOT_SUPPORTED: &str = "801";
 /// The answer of `later_calls` if the driver library has no such function.
 const NO_FUNCTION: &str = "is not there";
-/// The pair whose guest libraries are those of the release before.
-const OLDER_GUEST: &str = "older_guest";
 /// The processor of all tests: the emulator stands for NVIDIA's driver.
 const DEVICE: &str = "emulated";
 
 /// Guest libraries of one release, and a daemon of the other.
 struct Pair {
     name: &'static str,
+    /// What is of the release before.
+    older: Part,
     stack: Stack,
     /// The version of the call table on which both agree.
     agreed: u32,
@@ -46,10 +46,12 @@ fn main() -> ExitCode {
         let before = now.before()?;
         // Daemon and guest libraries of a release have the same version.
         let agreed = call_table_of(&before)?.min(CALL_TABLE_VERSION);
-        let pairs =
-            [(OLDER_GUEST, now.with_guest_of(&before)), ("older_daemon", now.with_daemon_of(&before))];
-        for (name, stack) in pairs {
-            collect(suite, &Arc::new(Pair { name, stack, agreed }));
+        let pairs = [
+            ("older_guest", Part::Guest, now.with_guest_of(&before)),
+            ("older_daemon", Part::Daemon, now.with_daemon_of(&before)),
+        ];
+        for (name, older, stack) in pairs {
+            collect(suite, &Arc::new(Pair { name, older, stack, agreed }));
         }
         let changes =
             [("newer_daemon_follows", before.clone(), now.clone()), ("older_daemon_follows", now, before)];
@@ -64,8 +66,8 @@ fn collect(suite: &mut Suite, pair: &Arc<Pair>) {
     for case in CASES {
         let name = format!("{}::{}", pair.name, case.name);
         let heavy = (case.weight > Weight::Light).then(|| "it transfers more of the same".to_owned());
-        let lacks = (pair.name == OLDER_GUEST && case.newer_guest)
-            .then(|| "the guest's libraries of the release before lack it".to_owned());
+        let lacks = (case.newer == Some(pair.older))
+            .then(|| "that part of the release before lacks it, or has a fault".to_owned());
         match heavy.or(lacks).or_else(|| suite.kit().programs.missing(case.program)) {
             Some(why) => suite.skip(name, &why),
             None => {
