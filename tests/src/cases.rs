@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::OLDEST_CALL_TABLE_VERSION;
 /// In the test binaries, so that they run on machines without the sources.
 static EXPECTED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/expected");
 
-/// What is of one release in a pair of releases.
+/// A part of the stack. In a pair of releases, one part is of this release and the other one of the release before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The guest's libraries.

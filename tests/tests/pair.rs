@@ -33,7 +33,7 @@ const DEVICE: &str = "emulated";
 /// Guest libraries of one release, and a daemon of the other.
 struct Pair {
     name: &'static str,
-    /// What is of the release before.
+    /// The part that is of the release before.
     older: Part,
     stack: Stack,
     /// The version of the call table on which both agree.

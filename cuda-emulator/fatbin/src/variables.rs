@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What follows a variable's name.
+/// The part of a declaration after the variable's name: its dimensions and its initial value.
 struct Declarator {
     /// The number of elements.
     count: u64,

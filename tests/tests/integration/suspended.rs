@@ -114,8 +114,8 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
                 let moved = sessions.iter().flatten().map(new).sum();
                 suspensions.fetch_add(moved, Ordering::Relaxed);
                 last = sessions;
-                // It has more time than its moves, which take long beside other programs on a GPU, and where the driver's objects take
-                // long to make.
+                // The program runs for longer than its moves take, or it would not get on: moves take long beside other programs on a
+                // GPU, and deep ones make the driver's objects again.
                 let times = if is_deep { 4 } else { 2 };
                 thread::sleep(times * moving + Duration::from_micros((random >> 33) % PAUSE_US));
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a worker asks the daemon's exchange: the objects that processes of a guest share with each other, and the daemon's other
-//! services. Each worker has a socket for it.
+//! The questions of a worker to the daemon's exchange: about objects that processes of a guest share with each other, and about the
+//! daemon's other services. Each worker has a socket for them.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a worker asks the daemon's cache of device code. Each worker has a socket for it.
+//! The questions of a worker to the daemon's cache of device code. Each worker has a socket for them.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -33,7 +33,7 @@ thread_local! {
     static CAPTURE: Cell<Option<Capture>> = const { Cell::new(None) };
 }
 
-/// What the device has accepted.
+/// The captures that the device has accepted.
 #[derive(Debug, Default)]
 struct Accepted {
     /// Work that was captured.

@@ -143,7 +143,7 @@ entry_points! {
     call cuStreamEndCapture / cuStreamEndCapture_ptsz (api, hStream: u64, phGraph: Out<u64>) {
         let call = api.in_context_of(hStream)?;
         let stream = api.capturing(hStream);
-        // What the call returns, if it is known. The program made no other call meanwhile that could have ended the capture.
+        // The graph that the call returns is known if the program made no other call meanwhile that could have ended the capture.
         let retraced = stream.as_ref().ok().and_then(|stream| api.driver.retraced.end(*stream, changes::in_captures()));
         let graph = retraced.map_or(0, |(graph, _)| graph).to_le_bytes();
         let post = retraced.is_some_and(|(_, work)| api.driver.retraced.has_ended(work)) && api.may_post_captured(hStream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What threads that read foreign bytes may ask of the kernel, in the daemon (`confine::threads`) and in workers
-//! (`sandbox`): one place, so that a call which a new C library makes is added once.
+//! The system calls of threads that read bytes of others, in the daemon (`confine::threads`) and in workers (`sandbox`). They are
+//! listed in one place, so that a call which a new C library makes is added once.
 
 use libc::c_long;
 
