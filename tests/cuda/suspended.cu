@@ -4,6 +4,7 @@
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
 // * "graph": has a graph, and waits as "idle";
+// * "times": waits as "idle", and compares times between events with what they were before, and with the host's clock;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
 // Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
 // or "all" for blocks on each one in turn.
@@ -11,8 +12,11 @@
 #include "check.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include <unistd.h>
@@ -38,6 +42,63 @@ static void end(int) { is_ended = 1; }
 static void wait() {
     while (!is_ended) usleep(1000);
 }
+
+// Events that are recorded, and the times between which each was, in milliseconds of the host's clock.
+class Times {
+  public:
+    Times() {
+        for (Event &event : events_) CHECK(cudaEventCreate(&event.event));
+        record(0);
+        usleep(20000);
+        record(1);
+        CHECK(cudaEventElapsedTime(&between_, events_[0].event, events_[1].event));
+    }
+
+    void compare() {
+        float unchanged = 0, none = 0;
+        CHECK(cudaEventElapsedTime(&unchanged, events_[0].event, events_[1].event));
+        REQUIRE(std::fabs(unchanged - between_) < 0.01);
+        REQUIRE(cudaEventElapsedTime(&none, events_[0].event, events_[2].event) == cudaErrorInvalidResourceHandle);
+        REQUIRE(cudaEventElapsedTime(&none, events_[2].event, events_[0].event) == cudaErrorInvalidResourceHandle);
+        (void)cudaGetLastError();
+        record(2);
+        compare(0, 2);
+        compare(2, 0);
+        record(1);
+        compare(0, 1);
+        compare(2, 1);
+    }
+
+  private:
+    struct Event {
+        cudaEvent_t event;
+        double before, after;
+    };
+
+    static double now() {
+        return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    }
+
+    void record(int number) {
+        Event &event = events_[number];
+        event.before = now();
+        CHECK(cudaEventRecord(event.event));
+        CHECK(cudaEventSynchronize(event.event));
+        event.after = now();
+    }
+
+    void compare(int start, int end) {
+        const Event &from = events_[start], &to = events_[end];
+        float found = 0;
+        CHECK(cudaEventElapsedTime(&found, from.event, to.event));
+        REQUIRE(found > to.before - from.after - SLACK && found < to.after - from.before + SLACK);
+    }
+
+    // The clocks of host and GPU are compared at a call, which may take that long.
+    static constexpr double SLACK = 20;
+    Event events_[3];
+    float between_;
+};
 
 class Memory {
   public:
@@ -91,6 +152,8 @@ int main(int argc, char **argv) {
     const auto compare = [&] { for (Memory &block : memory) block.compare(); };
     change_once();
     compare();
+    std::unique_ptr<Times> times;
+    if (!std::strcmp(argv[2], "times")) times = std::make_unique<Times>();
     cudaGraph_t graph;
     if (!std::strcmp(argv[2], "graph")) CHECK(cudaGraphCreate(&graph, 0));
     std::printf("begun\n");
@@ -109,6 +172,7 @@ int main(int argc, char **argv) {
         }
         wait();
     }
+    if (times) times->compare();
     change_once();
     compare();
     std::printf("right\n");

@@ -18,13 +18,22 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 5] = ["copies", "four_threads", "threads_share", "pinned_memory", "own_variables"];
+const PROGRAMS: [&str; 6] = [
+    "copies",
+    "four_threads",
+    "threads_share",
+    "pinned_memory",
+    "own_variables",
+    "events_streams",
+];
 /// Programs with handles of NVIDIA's libraries, which keep the context of a GPU.
 const LIBRARIES: [&str; 2] = ["blas", "fft"];
 /// Programs with something that is not made again: their sessions are suspended as usual.
 const OTHERS: [&str; 5] = ["graphs", "random", "textures", "virtual_memory", "symbols"];
 const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true}"#;
 const ROUNDS: u32 = 20;
+/// A pause that the times of events must have in them.
+const PAUSE: Duration = Duration::from_millis(200);
 /// A session that sees several GPUs is refused.
 const ONE_GPU: [&str; 2] = ["--gpus", "0"];
 
@@ -44,6 +53,7 @@ pub fn collect(suite: &mut Suite) {
         });
     }
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
+    suite.test("deep::times_of_events_stay", times_of_events_stay);
     suite.test(
         "deep::a_session_that_would_lose_something_says_so",
         a_session_that_would_lose_something_says_so,
@@ -75,6 +85,19 @@ fn nothing_is_left_and_all_comes_back(kit: &Kit) -> Result<()> {
         }
     }
     // Its next call brings it back.
+    finish(program)
+}
+
+/// Twice, so that times from before the first suspension are kept by the second one.
+fn times_of_events_stay(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = controlled.program(kit, &["16", "times"])?;
+    for _ in 0..2 {
+        let session = deepen(&controlled)?;
+        ensure!(session["deep"] == true, "{session}");
+        thread::sleep(PAUSE);
+        controlled.ask(r#"{"do":"resume","all":true}"#)?;
+    }
     finish(program)
 }
 

@@ -439,7 +439,7 @@ pub const ROWS: &[Row] = &[
     Row::new(Opcode::cuEventRecordWithFlags, "forward", 3, &[field::<EventId>("event", "EventId"), field::<StreamId>("stream", "StreamId"), field::<u32>("flags", "u32")], &[]),
     Row::new(Opcode::cuEventQuery, "forward", 3, &[field::<EventId>("event", "EventId")], &[]),
     Row::new(Opcode::cuEventSynchronize, "forward", 3, &[field::<EventId>("event", "EventId")], &[]),
-    Row::new(Opcode::cuEventElapsedTime_v2, "forward", 3, &[field::<EventId>("start", "EventId"), field::<EventId>("end", "EventId")], &[field::<f32>("milliseconds", "f32")]),
+    Row::new(Opcode::cuEventElapsedTime_v2, "custom", 3, &[field::<EventId>("start", "EventId"), field::<EventId>("end", "EventId")], &[field::<f32>("milliseconds", "f32")]),
     Row::new(Opcode::cuArray3DCreate_v2, "custom", 3, &[field::<ArrayId>("array", "ArrayId"), field::<ArrayDescriptor>("descriptor", "ArrayDescriptor")], &[field::<ArrayDescriptor>("actual", "ArrayDescriptor")]),
     Row::new(Opcode::cuArrayDestroy, "destroy", 3, &[field::<ArrayId>("array", "ArrayId")], &[]),
     Row::new(Opcode::cuArrayGetMemoryRequirements, "forward", 3, &[field::<ArrayId>("array", "ArrayId"), field::<DeviceOrdinal>("device", "DeviceOrdinal")], &[field::<MemoryRequirements>("needs", "MemoryRequirements")]),

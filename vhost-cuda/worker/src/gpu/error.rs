@@ -39,6 +39,8 @@ impl CudaError {
     pub const ILLEGAL_STATE: Self = Self(sys::CUresult::CUDA_ERROR_ILLEGAL_STATE as i32);
     /// A capture forbids the call.
     pub const CAPTURE_UNSUPPORTED: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as i32);
+    /// The event's last record belongs to a capture.
+    pub const CAPTURED_EVENT: Self = Self(sys::CUresult::CUDA_ERROR_CAPTURED_EVENT as i32);
     /// A capture is ended by a thread that did not begin it.
     pub const WRONG_THREAD: Self = Self(sys::CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as i32);
     /// The host's driver does not have the function.

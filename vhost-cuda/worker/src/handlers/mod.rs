@@ -7,6 +7,7 @@
 mod array;
 mod context;
 mod device;
+mod event;
 mod external;
 mod graph;
 mod green;
@@ -27,6 +28,7 @@ pub use array::map::*;
 pub use array::*;
 pub use context::*;
 pub use device::*;
+pub use event::*;
 pub use external::*;
 pub use graph::capture::*;
 pub use graph::exec::*;

@@ -6,14 +6,14 @@
 
 use log::error;
 use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
-use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Opcode, Reader, Writer};
+use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
 
 use super::class::Class;
-use super::kept::{Bulk, Call, Kept, Key, Recipe, State};
+use super::kept::{Bulk, Call, Key, Recipe, State};
 use super::rule::Rule;
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle, note, rule};
-use crate::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING};
+use crate::gpu::{CuResult, CudaError};
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::memory::footprint::{Target, variable_names};
@@ -41,7 +41,7 @@ impl Again {
         if let Some(obstacle) = state.obstacle.clone().or_else(|| living_obstacle(&state)) {
             return Err(obstacle);
         }
-        if let Some(reason) = state.kept.iter().filter_map(|(key, kept)| lost(key, kept)).min() {
+        if let Some(reason) = state.kept.keys().filter_map(|key| lost(key.class)).min() {
             return Err(reason.to_owned());
         }
         let all = state.kept.iter().filter(|(key, _)| !stays(key.class));
@@ -71,24 +71,15 @@ fn stays(class: Class) -> bool {
     matches!(class, Class::Session | Class::Thread)
 }
 
-/// Returns the reason if an object has contents that its calls do not make again.
-fn lost(key: &Key, kept: &Kept) -> Option<&'static str> {
-    match key.class {
+/// Returns the reason if objects of this class have contents that their calls do not make again.
+fn lost(class: Class) -> Option<&'static str> {
+    match class {
         Class::Array | Class::Mipmap => Some("contents of arrays are not kept"),
         Class::Texture | Class::Surface | Class::TextureReference | Class::SurfaceReference => {
             Some("textures and surfaces are not made again")
         }
         Class::Pool => Some("memory pools are not made again"),
         Class::Description => Some("green contexts are not made again"),
-        Class::Event => {
-            let flags = |call: &Call| call.arguments.get(8..12)?.try_into().ok().map(u32::from_le_bytes);
-            let is_silent = |call: &Call| {
-                call.opcode == Opcode::cuEventCreate
-                    && flags(call).is_some_and(|flags| flags & EVENT_DISABLE_TIMING != 0)
-            };
-            let is_silent = kept.made.as_ref().is_some_and(is_silent);
-            (!is_silent).then_some("times of events are not kept (cudaEventDisableTiming)")
-        }
         _ => None,
     }
 }

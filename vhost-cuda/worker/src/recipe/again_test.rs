@@ -70,7 +70,7 @@ fn suspended() -> Guest {
         guest.retain();
     }
     guest.name(Opcode::cuStreamCreateWithPriority, STREAM, &[1, 0]);
-    guest.name(Opcode::cuEventCreate, EVENT, &[2]);
+    guest.name(Opcode::cuEventCreate, EVENT, &[0]);
     guest
         .call_with(Opcode::cuModuleLoadData, (1, CONTEXT), &MODULE.to_le_bytes(), b".global .u32 x;")
         .unwrap();
@@ -158,10 +158,9 @@ fn what_would_be_lost_stays() {
     let device = 0_u32.to_le_bytes();
     for (expected, make) in [
         (
-            "times of events",
-            &(|guest: &mut Guest| guest.name(Opcode::cuEventCreate, other, &[0])) as &dyn Fn(&mut Guest),
+            "graphs",
+            &(|guest: &mut Guest| guest.name(Opcode::cuGraphCreate, other, &[0])) as &dyn Fn(&mut Guest),
         ),
-        ("graphs", &|guest: &mut Guest| guest.name(Opcode::cuGraphCreate, other, &[0])),
         ("addresses", &|guest: &mut Guest| load(guest, b".global .u64 x = y;")),
         ("heaps", &|guest: &mut Guest| load(guest, b".extern .func (.param .b64 r) malloc (.param .b64 n);")),
         ("pools", &|guest: &mut Guest| {

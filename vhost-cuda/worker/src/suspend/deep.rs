@@ -18,6 +18,7 @@ use virtio_cuda_protocol::cuda::ContextId;
 
 use super::steps::Unmoved;
 use super::suspended::{Deep, Suspended};
+use super::times;
 use crate::gpu::{CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY};
 use crate::memory::allocations::Origin;
 use crate::memory::footprint::Target;
@@ -61,6 +62,8 @@ impl Deep {
             let again = Again::take(session, target)?;
             let variables = Variables::take(session, &again.0)
                 .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
+            let times = times::take(session, &again.0);
+            times.map_err(|error| format!("times of events are not known: {error}"))?;
             Ok(Self { again, variables, retains: Retains::default(), registrations: Vec::new() })
         });
         let mut deep = taken.inspect_err(|_| session.gate.unseal())?;
@@ -128,6 +131,7 @@ impl Deep {
         let gpu = &session.gpu;
         self.again.make_calls(session)?;
         self.variables.bring_back(session)?;
+        times::begin(session, &self.again.0)?;
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
         let with_memory = session.placed.lock().contexts();

@@ -21,6 +21,7 @@ mod room;
 mod steps;
 mod store;
 pub(super) mod suspended;
+pub mod times;
 mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};

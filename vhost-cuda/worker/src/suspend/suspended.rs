@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a session between moves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -13,6 +13,7 @@ use super::pages::Pages;
 use super::parts::Part;
 use super::store::Store;
 use crate::memory::window::Registration;
+use crate::objects::Object;
 use crate::objects::contexts::Retains;
 use crate::recipe::steps::Again;
 use crate::recipe::variables::Variables;
@@ -28,6 +29,26 @@ pub struct Deep {
     pub retains: Retains,
     /// Pages of the guest's process that are registered with the GPU.
     pub registrations: Vec<Registration>,
+}
+
+/// Times of events whose records have ended ([`super::times`]), in milliseconds of the host's clock.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// Those of records that have ended, by the names of their events.
+    pub past: HashMap<u64, f64>,
+    /// The records that the last resumption has made, by the names of their contexts.
+    pub begins: HashMap<u64, Begin>,
+}
+
+/// A record whose time is known.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    /// The context with which it ends.
+    pub context: Weak<Object>,
+    /// The driver's event.
+    pub event: usize,
+    /// Its time.
+    pub at: f64,
 }
 
 /// The state of a session's moves.
@@ -47,6 +68,8 @@ pub struct Suspension {
     pub key: OnceLock<Key>,
     /// The kernel that computes digests, by the device for which it was loaded.
     pub kernels: Mutex<BTreeMap<i32, Kernel>>,
+    /// Times of events whose records have ended.
+    pub times: Mutex<Times>,
 }
 
 impl Suspension {

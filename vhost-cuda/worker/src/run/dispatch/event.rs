@@ -82,10 +82,6 @@ pub fn cuEventElapsedTime_v2(
     let start = take::<EventId>(&mut args)?;
     let end = take::<EventId>(&mut args)?;
     finish(args)?;
-    let (milliseconds,): (f32,) = {
-        let (milliseconds,) =
-            cx.session.gpu.cuEventElapsedTime_v2(Resolve::resolve(start, cx)?, Resolve::resolve(end, cx)?)?;
-        Ok((<_ as Answer<f32>>::answer(milliseconds, cx)?,))
-    }?;
+    let (milliseconds,): (f32,) = { handlers::cuEventElapsedTime_v2(cx, start, end) }?;
     put(&milliseconds, results)
 }
