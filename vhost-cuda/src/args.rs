@@ -390,6 +390,25 @@ pub enum CtlCommand {
         #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
         timeout: Duration,
     },
+    /// Suspend a session, and put its contents into a file. Host memory is free then. Calls of the program wait until `restore`.
+    Save {
+        /// The session with this number, as in the log, in metrics and in `status`.
+        #[arg(long, value_name = "N")]
+        session: u64,
+        /// The time for work that has begun to end, in seconds (0.1 to 600).
+        #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+        timeout: Duration,
+        /// The file, which must not be there yet.
+        file: PathBuf,
+    },
+    /// Bring a session back whose contents are in a file, and remove the file.
+    Restore {
+        /// The time to wait for room on the card, in seconds (0.1 to 600).
+        #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+        timeout: Duration,
+        /// The file.
+        file: PathBuf,
+    },
     /// Record what running programs do, and print tables: kernels, copies, calls, waiting. Programs need no preparation.
     Trace {
         #[command(flatten)]

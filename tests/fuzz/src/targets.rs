@@ -6,7 +6,7 @@ pub const TARGETS: [(&str, &[&str]); 4] = [
     ("daemon", &["chains", "exchange", "images", "messages", "migration", "shares"]),
     ("emulator", &["execute", "fatbin", "parse", "spans"]),
     ("guest", &["answers"]),
-    ("worker", &["calls", "lanes", "vendor"]),
+    ("worker", &["calls", "lanes", "saved", "vendor"]),
 ];
 
 /// The targets of a feature.

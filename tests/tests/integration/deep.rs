@@ -2,6 +2,8 @@
 
 //! Deep suspensions: the driver's objects of a session end, too, and are made again. What programs print must be the same as without.
 
+mod saved;
+
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -59,6 +61,7 @@ pub fn collect(suite: &mut Suite) {
         a_session_that_would_lose_something_says_so,
     );
     suite.test("deep::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
+    saved::collect(suite);
 }
 
 /// Suspends the only session deeply, and returns its part of the answer.

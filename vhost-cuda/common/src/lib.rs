@@ -8,6 +8,7 @@
 //! * [`statistics`], [`account`] and [`gates`] are memory that a worker shares with the daemon, with the other workers of
 //!   its machine, and with the arbiter.
 //! * [`confine`] and [`mapping`] are the confinement of workers, as far as both must know it.
+//! * [`parts`] is the form of saved sessions.
 //! * [`nvml`] asks NVIDIA's management library, [`family`] lists the workers of a machine, [`budget`] and [`timers`] are
 //!   small helpers.
 //!
@@ -26,6 +27,7 @@ pub mod link;
 pub mod mapping;
 pub mod messages;
 pub mod nvml;
+pub mod parts;
 pub mod recipes;
 pub mod recording;
 pub mod statistics;

@@ -20,7 +20,9 @@ use crate::account::{Share, Terms};
 
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::images`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
+/// The first version with [`TO_SAVE`], [`TO_SAVED`] and [`TO_LOAD`].
+pub const VERSION_OF_SAVING: u32 = 3;
 /// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
 /// state, so their workers cannot come.
 pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
@@ -77,6 +79,17 @@ pub const TO_RECIPE: u32 = 14;
 /// [`ToWorker::kind`]: ends the driver's objects of a suspended session until it is resumed. No payload. The answer is as for
 /// [`TO_RECIPE`], with the reason if the session is suspended as before.
 pub const TO_DEEPEN: u32 = 15;
+
+/// [`ToWorker::kind`]: writes the contents of a suspended session, which stay in host memory, to the pipe that comes along, as a stream of
+/// [`crate::parts`]. The answer is as for [`TO_RECIPE`], with the bytes of the contents, or with the reason.
+pub const TO_SAVE: u32 = 16;
+
+/// [`ToWorker::kind`]: what [`TO_SAVE`] has written is safe: the contents leave host memory. No payload. Answered as [`TO_SAVE`].
+pub const TO_SAVED: u32 = 17;
+
+/// [`ToWorker::kind`]: reads the contents from the pipe that comes along. The payload is the maximum host memory for them in bytes (`u64`).
+/// Answered as [`TO_SAVE`].
+pub const TO_LOAD: u32 = 18;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -272,7 +285,8 @@ pub fn write_now(stream: &UnixStream, bytes: &[u8]) -> usize {
 
 /// Writes one [`TO_REGION`] frame together with the region's file.
 pub fn send_region(stream: &UnixStream, region: &Region, file: impl AsFd) -> io::Result<()> {
-    send_with_file(stream, TO_REGION, region.as_bytes(), file)
+    let header = ToWorker { kind: TO_REGION, ..ToWorker::default() };
+    send_with_file(stream, &header, region.as_bytes(), file)
 }
 
 /// Writes one [`TO_REGION`] frame of a region whose file the worker's mapper has.
@@ -283,11 +297,18 @@ pub fn send_named_region(mut stream: &UnixStream, region: &Region) -> io::Result
 
 /// Writes one [`TO_ACCOUNT`] frame together with the account's file.
 pub fn send_account(stream: &UnixStream, terms: &Terms, file: impl AsFd) -> io::Result<()> {
-    send_with_file(stream, TO_ACCOUNT, terms.as_bytes(), file)
+    let header = ToWorker { kind: TO_ACCOUNT, ..ToWorker::default() };
+    send_with_file(stream, &header, terms.as_bytes(), file)
 }
 
-fn send_with_file(stream: &UnixStream, kind: u32, payload: &[u8], file: impl AsFd) -> io::Result<()> {
-    let header = ToWorker { kind, payload_bytes: payload.len() as u32, ..ToWorker::default() };
+/// Writes one frame without entries together with a file.
+pub fn send_with_file(
+    stream: &UnixStream,
+    header: &ToWorker,
+    payload: &[u8],
+    file: impl AsFd,
+) -> io::Result<()> {
+    let header = ToWorker { payload_bytes: payload.len() as u32, ..*header };
     let sent = stream
         .send_with_fd(header.as_bytes(), file.as_fd().as_raw_fd())
         .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
@@ -336,7 +357,7 @@ pub struct Frame {
     pub in_entries: Vec<MemEntry>,
     /// Memory that the worker writes or maps.
     pub out_entries: Vec<MemEntry>,
-    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`].
+    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`], or the pipe of a [`TO_SAVE`] or [`TO_LOAD`].
     pub file: Option<std::fs::File>,
 }
 
@@ -401,7 +422,7 @@ pub fn profile_request(payload: &[u8]) -> Option<u32> {
     u32::read_from_bytes(payload).ok()
 }
 
-/// Returns the bytes of a [`TO_POOL`] frame. `None` for a payload of the wrong size.
+/// Returns the bytes of a [`TO_POOL`] or [`TO_LOAD`] frame. `None` for a payload of the wrong size.
 pub fn pool_of(payload: &[u8]) -> Option<u64> {
     u64::read_from_bytes(payload).ok()
 }

@@ -12,6 +12,7 @@ use vhost_cuda_profile::event::Batch;
 use vhost_cuda_profile::table::Tables;
 use vhost_cuda_profile::timeline::Timeline;
 
+use super::file;
 use super::protocol::{Answer, Recipe, Request, Session};
 use crate::args::{CtlArgs, CtlCommand, Selected};
 
@@ -44,6 +45,14 @@ pub fn run(args: &CtlArgs) -> Result<()> {
             let Selected { session, connection, all } = *selected;
             Request::Recipe { session, connection, all }
         }
+        CtlCommand::Save { session, timeout, file } => {
+            let line = file::save(&args.socket, *session, milliseconds(*timeout), file)?;
+            return show(args, &line, table);
+        }
+        CtlCommand::Restore { timeout, file } => {
+            let line = file::restore(&args.socket, milliseconds(*timeout), file)?;
+            return show(args, &line, table);
+        }
     };
     if let CtlCommand::Trace { trace, csv, .. } = &args.command {
         return take_trace(&args.socket, &request, trace.as_deref(), |tables| match (args.json, csv) {
@@ -52,17 +61,23 @@ pub fn run(args: &CtlArgs) -> Result<()> {
             _ => tables.to_text(),
         });
     }
-    let line = ask(&args.socket, &request)?;
-    let answer: Answer =
-        serde_json::from_str(&line).context("The daemon's answer is not that of a daemon")?;
+    let format: fn(&Answer) -> String = match request {
+        Request::Recipe { .. } => recipes,
+        Request::Replace {} => |_: &Answer| String::new(),
+        _ => table,
+    };
+    show(args, &ask(&args.socket, &request)?, format)
+}
+
+/// Prints an answer.
+///
+/// Errors: the request was not carried out for all its sessions.
+fn show(args: &CtlArgs, line: &str, format: fn(&Answer) -> String) -> Result<()> {
+    let answer: Answer = serde_json::from_str(line).context("The daemon's answer is not that of a daemon")?;
     if args.json {
         print!("{line}");
     } else {
-        match request {
-            Request::Recipe { .. } => print!("{}", recipes(&answer)),
-            Request::Replace {} => {}
-            _ => print!("{}", table(&answer)),
-        }
+        print!("{}", format(&answer));
     }
     if let Some(error) = answer.error {
         bail!("{error}");
@@ -82,6 +97,11 @@ pub fn ask(control: &Path, request: &Request) -> Result<String> {
 
 /// Sends a request, and returns the stream of lines that answer it.
 fn send(control: &Path, request: &Request) -> Result<BufReader<UnixStream>> {
+    connect(control, request).map(BufReader::new)
+}
+
+/// Sends a request on a new connection.
+pub(super) fn connect(control: &Path, request: &Request) -> Result<UnixStream> {
     let cannot = || cannot_reach(control);
     let mut stream = UnixStream::connect(control).with_context(cannot)?;
     stream.set_read_timeout(Some(PATIENCE)).with_context(cannot)?;
@@ -89,14 +109,14 @@ fn send(control: &Path, request: &Request) -> Result<BufReader<UnixStream>> {
     line.push(b'\n');
     // A daemon with too many clients says so without reading, and then there is a line nevertheless.
     let _ = stream.write_all(&line);
-    Ok(BufReader::new(stream))
+    Ok(stream)
 }
 
-fn cannot_reach(control: &Path) -> String {
+pub(super) fn cannot_reach(control: &Path) -> String {
     format!("Cannot reach a daemon's control socket at {}", control.display())
 }
 
-fn next_line(control: &Path, stream: &mut BufReader<UnixStream>) -> Result<String> {
+pub(super) fn next_line(control: &Path, stream: &mut BufReader<UnixStream>) -> Result<String> {
     let mut line = String::new();
     stream.take(MAX_ANSWER).read_line(&mut line).with_context(|| cannot_reach(control))?;
     ensure!(line.ends_with('\n'), "The daemon at {} hung up", control.display());

@@ -2,10 +2,13 @@
 //! The control socket: the operator suspends, resumes and traces sessions. `docs/suspend.md` and `docs/profiling.md` describe the
 //! protocol.
 //!
-//! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`. [`trace`] also serves
+//! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`. [`saving`] and [`file`] are
+//! the two sides of saved sessions. [`trace`] also serves
 //! profilers in the guest.
 
 pub mod client;
+mod file;
 pub mod protocol;
+mod saving;
 pub mod server;
 pub mod trace;

@@ -56,6 +56,27 @@ pub enum Request {
         #[serde(default = "default_timeout")]
         timeout_ms: u32,
     },
+    /// Suspends a session, holds it, and sends its contents through the pipe that comes with the first of two answers.
+    Save {
+        /// A session's number.
+        session: u64,
+        /// The time for work that has begun to end, in milliseconds.
+        #[serde(default = "default_timeout")]
+        timeout_ms: u32,
+    },
+    /// Gives up the contents in host memory that were sent last: they are safe.
+    Saved {
+        /// A session's number.
+        session: u64,
+    },
+    /// Takes the contents of a session through the pipe that comes with the first of two answers, and brings its device memory back.
+    Restore {
+        /// A session's number.
+        session: u64,
+        /// The time to wait for room on the card, in milliseconds.
+        #[serde(default = "default_timeout")]
+        timeout_ms: u32,
+    },
     /// Records what sessions do, also those that begin meanwhile. Before the answer come lines of
     /// [`vhost_cuda_profile::event::Batch`].
     Trace {
@@ -139,7 +160,7 @@ pub struct Session {
     pub pid: u32,
     /// Its user in the guest.
     pub uid: u32,
-    /// `running`, `suspending`, `suspended`, `held` or `resuming`.
+    /// `running`, `suspending`, `suspended`, `held`, `saved` or `resuming`.
     pub state: String,
     /// True if a call of the program waits for its memory.
     pub wanted: bool,

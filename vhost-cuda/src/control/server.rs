@@ -20,7 +20,7 @@ use vhost_cuda_common::recipes::Description;
 use serde::Serialize;
 
 use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
-use super::trace;
+use super::{saving, trace};
 use crate::confine::threads;
 use crate::limits::throttle::Throttle;
 use crate::sessions::residence::Phase;
@@ -126,6 +126,7 @@ fn serve_aside(client: UnixStream, served: Served, place: Charge) -> io::Result<
 ///
 /// Errors: a request that is too long or no UTF-8, after its answer; and those of the socket.
 fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
+    let suspender = &*served.suspender;
     let mut reader = BufReader::with_capacity(MAX_REQUEST, client);
     loop {
         let mut line = Vec::new();
@@ -145,7 +146,7 @@ fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
                 match selected(session, connection, all, time_ms) {
                     Ok(selected) => {
                         let time = Duration::from_millis(time_ms.into());
-                        let (answer, recorded) = trace::serve(client, &served.suspender, selected, time)?;
+                        let (answer, recorded) = trace::serve(client, suspender, selected, time)?;
                         write(client, &answer)?;
                         drop(recorded);
                         continue;
@@ -153,7 +154,14 @@ fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
                     Err(error) => refusal(error),
                 }
             }
-            Ok(request) => answer(&request, &served.suspender),
+            Ok(Request::Save { session, timeout_ms }) => {
+                saving::save(client, suspender, session, timeout_ms)?
+            }
+            Ok(Request::Saved { session }) => saving::saved(suspender, session),
+            Ok(Request::Restore { session, timeout_ms }) => {
+                saving::restore(client, suspender, session, timeout_ms)?
+            }
+            Ok(request) => answer(&request, suspender),
             Err(error) => refusal(format!(
                 "not a request: {error} (docs/suspend.md, docs/profiling.md, docs/migration.md)"
             )),
@@ -178,7 +186,12 @@ fn replace(client: &UnixStream, replace: &Replace) -> io::Result<Answer> {
 /// Returns the sessions of a request with a time in milliseconds.
 ///
 /// Errors: the reason for which the fields select nothing, or the time is refused.
-fn selected(session: Option<u64>, connection: Option<u64>, all: bool, ms: u32) -> Result<Selection, String> {
+pub(super) fn selected(
+    session: Option<u64>,
+    connection: Option<u64>,
+    all: bool,
+    ms: u32,
+) -> Result<Selection, String> {
     let selected = protocol::selection(session, connection, all)?;
     if ms > MAX_TIMEOUT_MS { Err(format!("a time of more than {MAX_TIMEOUT_MS} ms")) } else { Ok(selected) }
 }
@@ -197,6 +210,10 @@ pub(super) fn write(mut client: &UnixStream, answer: &impl Serialize) -> io::Res
 fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let (selected, time) = match *request {
         Request::Status {} | Request::Replace {} => (Ok(Selection::All), 0),
+        Request::Save { session, timeout_ms: ms } | Request::Restore { session, timeout_ms: ms } => {
+            (selected(Some(session), None, false, ms), ms)
+        }
+        Request::Saved { session } => (Ok(Selection::Session(session)), 0),
         Request::Recipe { session, connection, all } => (protocol::selection(session, connection, all), 0),
         Request::Suspend { session, connection, all, timeout_ms: ms, .. }
         | Request::Resume { session, connection, all, timeout_ms: ms }
@@ -212,7 +229,13 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let missing = missing(selected, &members);
     let time = Duration::from_millis(time.into());
     let carry_out = |member: &Member| match *request {
-        Request::Status {} | Request::Replace {} | Request::Trace { .. } | Request::Recipe { .. } => None,
+        Request::Status {}
+        | Request::Replace {}
+        | Request::Trace { .. }
+        | Request::Recipe { .. }
+        | Request::Save { .. }
+        | Request::Saved { .. }
+        | Request::Restore { .. } => None,
         Request::Suspend { hold, .. } => {
             let error = suspender.suspend(&member.session, time, hold).err();
             error.filter(|error| !error.is_nothing_movable())

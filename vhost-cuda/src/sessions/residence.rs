@@ -57,6 +57,9 @@ pub enum MoveError {
     /// The operator holds it.
     #[error("the operator holds the session")]
     Held,
+    /// Its contents are in a file.
+    #[error("its contents are in a file: restore them first (ctl restore FILE)")]
+    Saved,
     /// It has ended.
     #[error("the session has ended")]
     Ended,
@@ -107,6 +110,9 @@ pub struct Moves {
     pub phase: Phase,
     /// True if only the operator brings it back.
     pub held: bool,
+    /// True if the contents of a suspended session are in a file, and not in host memory.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub saved: bool,
     /// True if a call of its program waits for it.
     pub wanted: bool,
     /// Device memory in host memory, in bytes. 0 while it is on the card.
@@ -136,7 +142,11 @@ pub struct Moves {
 impl Moves {
     /// Returns the state's name, for operators.
     pub fn state(&self) -> &'static str {
-        if self.phase == Phase::Suspended && self.held { "held" } else { self.phase.name() }
+        match self.phase {
+            Phase::Suspended if self.saved => "saved",
+            Phase::Suspended if self.held => "held",
+            phase => phase.name(),
+        }
     }
 }
 
@@ -205,6 +215,10 @@ pub struct SavedResidence {
 
 fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl SavedResidence {
@@ -306,6 +320,7 @@ impl Residence {
         match (moves.phase, to) {
             (Phase::Suspending | Phase::Resuming, _) => return Err(MoveError::Busy),
             (Phase::Running, Move::Back) => return Ok(Begun::Already),
+            (Phase::Suspended, Move::Back) if moves.saved => return Err(MoveError::Saved),
             (Phase::Suspended, Move::Back) if moves.held => return Err(MoveError::Held),
             (Phase::Suspended, Move::Out { .. }) if moves.movable_bytes == 0 => {
                 moves.held |= hold;
@@ -432,9 +447,28 @@ impl Residence {
         true
     }
 
-    /// Lets calls of the program bring a suspended session back that was held.
+    /// Lets calls of the program bring a suspended session back that was held, unless its contents are in a file.
     pub fn release(&self) {
-        self.state.lock().moves.held = false;
+        let moves = &mut self.state.lock().moves;
+        moves.held &= moves.saved;
+    }
+
+    /// Notes that the contents of a suspended session have left host memory.
+    pub fn saved(&self) {
+        let mut state = self.state.lock();
+        state.moves.saved = true;
+        state.moves.held = true;
+        state.moves.stored_bytes = 0;
+        state.settle_charge();
+    }
+
+    /// Notes that they have come back, with `charge` for these `bytes` of them.
+    pub fn loaded(&self, bytes: u64, charge: Charge) {
+        let mut state = self.state.lock();
+        state.moves.saved = false;
+        state.moves.stored_bytes = bytes.min(charge.amount() as u64);
+        state.add_charge(Some(charge));
+        state.settle_charge();
     }
 
     /// Takes the worker's answer to request `id`. Returns false if that is not the move under way.
@@ -511,6 +545,26 @@ mod tests {
     use vhost_cuda_common::budget::Budget;
 
     use super::*;
+
+    #[test]
+    fn saved_contents_take_no_host_memory_and_do_not_come_back_by_a_move() {
+        let (residence, budget) = (Residence::default(), Budget::new(1000));
+        residence.begin(Move::Out { hold: false }, 1).unwrap();
+        let moved = Moved { moved_bytes: 500, stored_bytes: 400, ..Moved::default() };
+        assert!(residence.answered(1, Ok(moved)));
+        residence.finish(Instant::now(), budget.charge(700)).unwrap();
+        residence.saved();
+        assert_eq!((residence.moves().state(), budget.used()), ("saved", 0));
+        residence.release();
+        assert!(residence.moves().held, "its calls wait still");
+        assert_eq!(residence.begin(Move::Back, 2), Err(MoveError::Saved));
+        let next = Residence::restore(&residence.save(), None);
+        assert_eq!(next.begin(Move::Back, 2), Err(MoveError::Saved), "after the program was replaced, too");
+        residence.loaded(u64::MAX, budget.charge(600).unwrap());
+        assert_eq!((residence.moves().state(), residence.moves().stored_bytes), ("held", 600));
+        residence.release();
+        assert_eq!(residence.begin(Move::Back, 2), Ok(Begun::Now));
+    }
 
     #[test]
     fn a_suspended_session_goes_over_with_its_charge() {

@@ -14,6 +14,7 @@ mod moves;
 pub mod profile;
 mod recipe;
 mod saved;
+pub mod saving;
 
 pub use saved::SavedSession;
 use vhost_cuda_common::link::{
@@ -23,6 +24,7 @@ use vhost_cuda_common::statistics::Totals;
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -161,6 +163,8 @@ enum Outgoing {
     /// A frame, or the rest of one, with the number of its request. The request's memory is charged until the frame
     /// is written.
     Frame(Vec<u8>, u64, Option<Arc<RequestCharge>>),
+    /// A frame without entries, and its file.
+    File(ToWorker, Vec<u8>, OwnedFd),
     /// Guest memory has changed.
     Memory,
 }
@@ -510,6 +514,10 @@ impl Session {
             Outgoing::Frame(frame, request, _) => {
                 self.begin(*request);
                 stream.write_all(frame)
+            }
+            Outgoing::File(header, payload, file) => {
+                self.begin(header.id);
+                link::send_with_file(stream, header, payload, file)
             }
             Outgoing::Memory => {
                 // In this order, so that a later change is sent once more.

@@ -6,6 +6,7 @@ mod waking;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -25,6 +26,7 @@ use crate::owner::{Machine, Owner};
 use crate::sessions::endings::Endings;
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::sessions::session::saving::SavingError;
 use crate::shares::client::{Client, MakesRoom};
 use crate::shares::room::Room;
 
@@ -273,6 +275,13 @@ impl Suspender {
     pub fn resume(&self, session: &Session, time: Duration) -> Result<Option<Moved>, MoveError> {
         session.residence().release();
         self.bring_back(session, Instant::now() + time)
+    }
+
+    /// Has the worker of a session read its contents from a pipe.
+    ///
+    /// Errors: see [`SavingError`]; nothing has changed.
+    pub fn load(&self, session: &Session, from: OwnedFd) -> Result<(), SavingError> {
+        session.load_contents(from, self.host.charge(session.residence().moves().suspended_bytes))
     }
 
     /// Suspends all sessions of a virtual machine that was paused. Logs those that are not.

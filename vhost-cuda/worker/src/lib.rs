@@ -35,8 +35,8 @@ use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_MEMORY, TO_POOL, TO_PROFILE, TO_RECIPE,
-    TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_LOAD, TO_MEMORY, TO_POOL, TO_PROFILE,
+    TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 // The names by which `handlers` refers to these modules.
 use memory::{allocations, array_maps, footprint, formats, host_memory, pools, quota, reservations, window};
@@ -73,7 +73,8 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             start::set_name(start::NAME_SESSION);
         }
         match frame.header.kind {
-            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE | TO_RECIPE | TO_DEEPEN => executors.submit(frame),
+            TO_CALL | TO_UNPIN | TO_SHARE | TO_PROFILE | TO_RECIPE | TO_DEEPEN | TO_SAVE | TO_SAVED
+            | TO_LOAD => executors.submit(frame),
             TO_REGION => {
                 let region = link::region_of(&frame.payload)?;
                 let file = match (frame.file, &session.mapper) {

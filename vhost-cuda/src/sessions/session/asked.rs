@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Questions to a worker about its session, whose answers only the daemon sees.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -93,6 +94,20 @@ impl Session {
     ///
     /// Errors: see [`AskError`].
     pub(super) fn ask(&self, asked: &Asked, kind: u32, payload: &[u8]) -> Result<Vec<u8>, AskError> {
+        self.ask_with(asked, kind, payload, None, PATIENCE)
+    }
+
+    /// As [`Self::ask`], with a file for the worker, and with this time for the answer.
+    ///
+    /// Errors: see [`AskError`].
+    pub(super) fn ask_with(
+        &self,
+        asked: &Asked,
+        kind: u32,
+        payload: &[u8],
+        file: Option<OwnedFd>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, AskError> {
         let _turn = asked.turn.lock();
         // Until the question is recorded as under way.
         let permit = freeze::permit();
@@ -110,10 +125,13 @@ impl Session {
         drop(now);
         let header = ToWorker { kind, id, ..ToWorker::default() };
         // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None));
+        self.send(match file {
+            Some(file) => Outgoing::File(header, payload.to_vec(), file),
+            None => Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None),
+        });
         drop(state);
         drop(permit);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         let mut now = asked.state.lock();
         loop {
             if let Some(answer) = now.answer.take() {

@@ -160,7 +160,7 @@ impl Session {
 }
 
 /// Returns the time limit for moving `bytes`.
-fn time_of(bytes: u64) -> Duration {
+pub(super) fn time_of(bytes: u64) -> Duration {
     // No host has more memory, so that the sum with another limit is in the clock's range.
     GRACE + Duration::from_secs(bytes.min(1 << 48) / SLOWEST)
 }

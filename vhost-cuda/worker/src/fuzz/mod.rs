@@ -3,6 +3,7 @@
 
 mod calls;
 mod lanes;
+mod saved;
 pub(super) mod session;
 mod vendor;
 
@@ -11,7 +12,7 @@ pub type Target = fn(&[u8]);
 
 /// The targets by name.
 pub const TARGETS: &[(&str, Target)] =
-    &[("calls", calls::run), ("lanes", lanes::run), ("vendor", vendor::run)];
+    &[("calls", calls::run), ("lanes", lanes::run), ("saved", saved::run), ("vendor", vendor::run)];
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's requests that concern the recipe.
+//! The daemon's requests that concern the recipe, and what a suspended session keeps.
 
-use vhost_cuda_common::link::{Frame, TO_DEEPEN};
+use vhost_cuda_common::link::{Frame, TO_DEEPEN, TO_RECIPE};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::describe;
 use crate::run::call::{Reply, ThreadState};
 use crate::state::SessionState;
 use crate::suspend::deep::deepen;
+use crate::suspend::saving;
 
 /// Executes a request of the daemon.
 pub fn execute(session: &'static SessionState, _: &mut ThreadState, frame: &mut Frame) -> Reply {
-    let description = if frame.header.kind == TO_DEEPEN { deepen(session) } else { describe(session) };
+    let description = match frame.header.kind {
+        TO_RECIPE => describe(session),
+        TO_DEEPEN => deepen(session),
+        _ => saving::execute(session, frame),
+    };
     (REPLY_OK, description.to_bytes())
 }

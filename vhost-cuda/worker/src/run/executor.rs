@@ -11,7 +11,8 @@ use std::time::Instant;
 use log::debug;
 use parking_lot::Mutex;
 use vhost_cuda_common::link::{
-    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_PROFILE, TO_RECIPE, TO_UNPIN,
+    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_LOAD, TO_PROFILE, TO_RECIPE,
+    TO_SAVE, TO_SAVED, TO_UNPIN,
 };
 use vhost_cuda_common::recording::STOP;
 use vhost_cuda_common::timers;
@@ -116,7 +117,7 @@ impl Executors {
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
-        if [TO_RECIPE, TO_DEEPEN].contains(&frame.header.kind) {
+        if [TO_RECIPE, TO_DEEPEN, TO_SAVE, TO_SAVED, TO_LOAD].contains(&frame.header.kind) {
             // It waits for locks that are held while the driver makes a context, and for moves.
             let waits = self.start("recipe", recipe::execute)?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));

@@ -13,13 +13,14 @@
 pub mod deep;
 mod digests;
 mod idle;
-mod pages;
+pub(super) mod pages;
 pub(super) mod parts;
 mod pinned;
 mod registrar;
-mod room;
+pub(super) mod room;
+pub mod saving;
 mod steps;
-mod store;
+pub(super) mod store;
 pub(super) mod suspended;
 pub mod times;
 mod transfer;
@@ -199,9 +200,7 @@ fn give_back(
         Suspended {
             store: kept.unwrap_or_else(|| Store::new(&session.suspension.pages)),
             created,
-            deep: None,
-            moved_bytes: 0,
-            copied_bytes: 0,
+            ..Suspended::default()
         }
     });
     let all: Vec<&mut Part> = placed.movable().chain(now.created.iter_mut().map(|(_, part)| part)).collect();
@@ -241,6 +240,10 @@ fn resume(
     contexts: &mut Vec<Context>,
 ) -> Moved {
     let Some(now) = suspended else { return failed(MOVED_BEFORE) };
+    if now.saved.is_some() {
+        // The daemon loads the contents before.
+        return failed(CONTENTS_DIFFER);
+    }
     session.gate.resume();
     if let Some(deep) = &mut now.deep {
         if let Err(error) = deep.make_again(session) {

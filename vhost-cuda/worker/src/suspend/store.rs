@@ -13,6 +13,9 @@ use super::pages::Pages;
 use super::room::{CHUNK_BYTES, Room};
 use super::transfer::Piece;
 
+/// The name of contents that have left host memory.
+pub type Name = [u8; 16];
+
 /// A chunk of a part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Chunk {
@@ -20,6 +23,8 @@ struct Chunk {
     digest: Digest,
     /// The room with these contents, or for them when the suspension succeeds. `None` for zeros.
     room: Option<Room>,
+    /// True if the contents have left host memory.
+    is_away: bool,
 }
 
 /// The contents of a part.
@@ -64,7 +69,7 @@ impl Contents {
         let missing = both().filter(|(chunk, digest)| chunk.room.is_none() && **digest != zeros).count();
         let mut rooms = self.pages.take(missing)?.into_iter();
         for ((chunk, &digest), index) in self.chunks.iter_mut().zip(digests).zip(0..) {
-            let before = std::mem::replace(chunk, Chunk { digest, room: None });
+            let before = std::mem::replace(chunk, Chunk { digest, ..Chunk::default() });
             if digest == zeros {
                 before.room.into_iter().for_each(|room| self.pages.give(room));
                 continue;
@@ -128,6 +133,52 @@ impl Store {
     /// Ends the contents of all parts but those at addresses for which `stays` is true.
     pub fn retain(&mut self, stays: impl Fn(u64) -> bool) {
         self.contents.retain(|&address, _| stays(address));
+    }
+
+    /// Returns the chunks that take memory, by their addresses.
+    pub fn stored(&self) -> impl Iterator<Item = (u64, Room)> {
+        let of_part = |(&base, contents): (&u64, &Contents)| {
+            let with_room = |(chunk, index): (&Chunk, u64)| Some((base + index * CHUNK_BYTES, chunk.room?));
+            contents.chunks.iter().zip(0..).filter_map(with_room).collect::<Vec<_>>()
+        };
+        self.contents.iter().flat_map(of_part)
+    }
+
+    /// Gives up all contents, which are away then.
+    pub fn leave(&mut self) {
+        for chunk in self.contents.values_mut().flat_map(|contents| &mut contents.chunks) {
+            if let Some(room) = chunk.room.take() {
+                self.pages.give(room);
+                chunk.is_away = true;
+            }
+        }
+    }
+
+    /// Returns the number of chunks that are away.
+    pub fn away(&self) -> usize {
+        let chunks = self.contents.values().flat_map(|contents| &contents.chunks);
+        chunks.filter(|chunk| chunk.is_away).count()
+    }
+
+    /// Takes memory for all chunks that are away.
+    ///
+    /// Errors: the process gets no addresses.
+    pub fn provide(&mut self) -> io::Result<()> {
+        let mut rooms = self.pages.take(self.away())?.into_iter();
+        let chunks = self.contents.values_mut().flat_map(|contents| &mut contents.chunks);
+        chunks.filter(|chunk| chunk.is_away).for_each(|chunk| chunk.room = rooms.next());
+        Ok(())
+    }
+
+    /// Returns the memory for the chunk at `address`, which is away until now. `None` if there is no such chunk.
+    pub fn arrive(&mut self, address: u64) -> Option<Room> {
+        let (base, contents) = self.contents.range_mut(..=address).next_back()?;
+        let offset = address - base;
+        let index =
+            usize::try_from(offset / CHUNK_BYTES).ok().filter(|_| offset.is_multiple_of(CHUNK_BYTES))?;
+        let chunk = contents.chunks.get_mut(index).filter(|chunk| chunk.is_away)?;
+        chunk.is_away = chunk.room.is_none();
+        chunk.room
     }
 
     /// Returns the bytes of memory that contents take.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::digests::{Kernel, Key};
 use super::pages::Pages;
 use super::parts::Part;
-use super::store::Store;
+use super::store::{Name, Store};
 use crate::memory::window::Registration;
 use crate::objects::Object;
 use crate::objects::contexts::Retains;
@@ -91,6 +91,10 @@ pub struct Suspended {
     pub created: Vec<(u64, Part)>,
     /// The objects of the driver, if they have ended, too.
     pub deep: Option<Deep>,
+    /// The name of the contents that were written, and are in host memory still.
+    pub written: Option<Name>,
+    /// The name of the contents if they have left host memory.
+    pub saved: Option<Name>,
     /// Device memory that was given back, in bytes.
     pub moved_bytes: u64,
     /// The part of the contents that the last suspension copied, in bytes: the rest is zeros, or was there already.

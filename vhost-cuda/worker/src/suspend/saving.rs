@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Contents of a suspended session that leave this process as a stream ([`vhost_cuda_common::parts`]), and come back as one.
+//!
+//! They stay in host memory until the daemon says that all of the stream is safe. From then on the session cannot be resumed before
+//! the same contents have come back, which are known by their random name. What comes back is not trusted: a stream may only fill the
+//! chunks that are away, each once. Whether it has filled them rightly is seen by the digests of the next resumption.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::Ordering;
+
+use log::debug;
+use vhost_cuda_common::link::{Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
+use vhost_cuda_common::parts::{self, Contents, kind, malformed};
+use vhost_cuda_common::recipes::Description;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::room::{CHUNK, CHUNK_BYTES};
+use super::store::{Name, Store};
+use super::suspended::Suspended;
+use crate::state::SessionState;
+
+/// Executes a request to save contents, to give them up after that, or to load them. Returns the bytes of the contents that were written, given up or
+/// read, or the reason for which nothing has changed.
+pub fn execute(session: &'static SessionState, frame: &mut Frame) -> Description {
+    let is_moving = &session.suspension.is_moving;
+    // A move that comes meanwhile is refused, and does not wait.
+    if is_moving.swap(true, Ordering::Acquire) {
+        return Description {
+            obstacle: Some("another move is under way".to_owned()),
+            ..Description::default()
+        };
+    }
+    let done = carry_out(session, frame);
+    is_moving.store(false, Ordering::Release);
+    match done {
+        Ok(bytes) => Description { bytes, ..Description::default() },
+        Err(reason) => {
+            debug!("contents stay as they are: {reason}");
+            Description { obstacle: Some(reason), ..Description::default() }
+        }
+    }
+}
+
+fn carry_out(session: &SessionState, frame: &mut Frame) -> Result<u64, String> {
+    let mut suspended = session.suspension.suspended.lock();
+    let now = suspended.as_mut().ok_or("it is not suspended")?;
+    match (frame.header.kind, frame.file.take()) {
+        (TO_SAVE, Some(file)) => {
+            let is_all = session.placed.lock().movable().all(|part| part.stored);
+            if !is_all || now.created.iter().any(|(_, part)| !part.stored) {
+                return Err("a part of its memory is on the card".to_owned());
+            }
+            save(now, file).map_err(|error| format!("the contents cannot be written: {error}"))
+        }
+        (TO_SAVED, None) => {
+            let name = now.written.take().ok_or("its contents were not written")?;
+            let bytes = now.store.stored_bytes();
+            now.store.leave();
+            now.saved = Some(name);
+            Ok(bytes)
+        }
+        (TO_LOAD, Some(file)) => {
+            let name = now.saved.ok_or("its contents are in host memory")?;
+            let most = pool_of(&frame.payload).ok_or("a frame of the wrong size")?;
+            if now.store.away() as u64 * CHUNK_BYTES > most {
+                return Err("there is not enough host memory for its contents".to_owned());
+            }
+            load(file, name, &mut now.store)
+                .map_err(|error| format!("the contents cannot be read: {error}"))?;
+            now.saved = None;
+            Ok(now.store.stored_bytes())
+        }
+        _ => Err("a frame without its file".to_owned()),
+    }
+}
+
+fn save(now: &mut Suspended, mut file: File) -> io::Result<u64> {
+    if now.saved.is_some() {
+        return Err(malformed("they are saved already"));
+    }
+    now.written = None;
+    let mut name = Name::default();
+    getrandom::fill(&mut name).map_err(|_| io::ErrorKind::Other)?;
+    let bytes = write(&mut file, name, &now.store)?;
+    now.written = Some(name);
+    Ok(bytes)
+}
+
+/// Writes all contents. Returns their bytes.
+///
+/// Errors: those of `to`.
+pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
+    let bytes = store.stored_bytes();
+    let head = Contents { name, chunks: bytes / CHUNK_BYTES };
+    parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
+    let mut chunk = vec![0; CHUNK];
+    for (address, room) in store.stored() {
+        // SAFETY: a room of the store, which is not changed meanwhile; moves wait.
+        unsafe { room.load(&mut chunk) };
+        parts::write(&mut to, kind::CHUNK, &[&address.to_le_bytes(), &chunk])?;
+    }
+    parts::write(&mut to, kind::END, &[])?;
+    Ok(bytes)
+}
+
+/// Reads the contents of that name, all of which are away.
+///
+/// Errors: those of `from`; `InvalidData` for other contents, or not exactly those. All are away still.
+pub fn load(from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
+    let loaded = try_to_load(from, name, store);
+    if loaded.is_err() {
+        store.leave();
+    }
+    loaded
+}
+
+fn try_to_load(mut from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
+    let mut part = Vec::new();
+    let chunks = store.away() as u64;
+    let found = parts::read(&mut from, &mut part)?;
+    let head = Contents::read_from_bytes(&part).unwrap_or_else(|_| Contents::new_zeroed());
+    if (found, head) != (kind::CONTENTS, Contents { name, chunks }) {
+        return Err(malformed("it has other contents than those that were saved last"));
+    }
+    store.provide()?;
+    loop {
+        match parts::read(&mut from, &mut part)? {
+            kind::CHUNK => {}
+            kind::END if part.is_empty() && store.away() == 0 => return Ok(()),
+            _ => return Err(malformed("chunks are missing")),
+        }
+        let (address, chunk) = part.split_first_chunk().ok_or_else(|| malformed("a chunk is too short"))?;
+        let room = (chunk.len() == CHUNK).then(|| store.arrive(u64::from_le_bytes(*address))).flatten();
+        let room = room.ok_or_else(|| malformed("a chunk is of no memory that is away"))?;
+        // SAFETY: the room was taken for this chunk, and nobody else uses it.
+        unsafe { room.store(chunk) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::suspend::pages::Pages;
+
+    const AT: u64 = 0x7000_0000_0000;
+    const NAME: Name = [7; 16];
+
+    /// A store of two parts: three chunks, of which one has zeros, and one chunk.
+    fn stored() -> Store {
+        let mut store = Store::new(&Arc::new(Pages::default()));
+        let parts = [(AT, 3 * CHUNK_BYTES), (AT + 64 * CHUNK_BYTES, CHUNK_BYTES)];
+        let pieces = store.prepare(&parts, &[[1; 2], [0; 2], [3; 2], [4; 2]], [0; 2]).unwrap();
+        for (piece, byte) in pieces.iter().zip(1..) {
+            // SAFETY: a room of the store for this chunk.
+            unsafe { piece.room.unwrap().store(&vec![byte; CHUNK]) };
+        }
+        assert_eq!(pieces.len(), 3);
+        store
+    }
+
+    fn contents(store: &Store) -> Vec<(u64, u8, u8)> {
+        let mut chunk = vec![0; CHUNK];
+        let mut of_room = |(address, room): (u64, crate::suspend::room::Room)| {
+            // SAFETY: a room of the store.
+            unsafe { room.load(&mut chunk) };
+            (address, chunk[0], chunk[CHUNK - 1])
+        };
+        store.stored().map(&mut of_room).collect()
+    }
+
+    #[test]
+    fn contents_leave_and_come_back() {
+        let mut store = stored();
+        let before = contents(&store);
+        assert_eq!(
+            before.iter().map(|(_, first, last)| (*first, *last)).collect::<Vec<_>>(),
+            [(1, 1), (2, 2), (3, 3)]
+        );
+        let mut stream = Vec::new();
+        assert_eq!(write(&mut stream, NAME, &store).unwrap(), 3 * CHUNK_BYTES);
+        assert_eq!(contents(&store), before, "they stay until they are safe");
+        store.leave();
+        assert_eq!((store.stored_bytes(), store.away()), (0, 3));
+        load(&stream[..], NAME, &mut store).unwrap();
+        assert_eq!((contents(&store), store.away()), (before, 0));
+    }
+
+    /// The part at each of these places of a stream begins there.
+    fn places(stream: &[u8]) -> Vec<usize> {
+        stream
+            .windows(8)
+            .enumerate()
+            .filter(|(_, bytes)| bytes.starts_with(b"VCSP"))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    #[test]
+    fn a_stream_that_is_not_the_right_one_changes_nothing() {
+        let mut store = stored();
+        let before = contents(&store);
+        let mut stream = Vec::new();
+        write(&mut stream, NAME, &store).unwrap();
+        store.leave();
+        let at = places(&stream);
+        let parts: Vec<&[u8]> =
+            (0..5).map(|part| &stream[at[part]..at.get(part + 1).copied().unwrap_or(stream.len())]).collect();
+        let [head, first, second, third, end] = parts[..] else { panic!("{at:?}") };
+        let mut elsewhere = Vec::new();
+        parts::write(&mut elsewhere, kind::CHUNK, &[&(AT + CHUNK_BYTES).to_le_bytes(), &vec![1; CHUNK]])
+            .unwrap();
+        let mut short = Vec::new();
+        parts::write(&mut short, kind::CHUNK, &[&AT.to_le_bytes(), &vec![1; CHUNK - 1]]).unwrap();
+        let mut ends = Vec::new();
+        parts::write(&mut ends, kind::END, &[b"x"]).unwrap();
+        let mut fewer = Vec::new();
+        parts::write(&mut fewer, kind::CONTENTS, &[Contents { name: NAME, chunks: 2 }.as_bytes()]).unwrap();
+        for (why, wrong) in [
+            ("nothing", vec![]),
+            ("no head", vec![first, second, third, end]),
+            ("cut", vec![head, first, second, third]),
+            ("a chunk is missing", vec![head, first, third, end]),
+            ("a chunk twice", vec![head, first, first, third, end]),
+            ("zeros are there", vec![head, first, &elsewhere, third, end]),
+            ("a short chunk", vec![head, &short, second, third, end]),
+            ("a long end", vec![head, first, second, third, &ends]),
+            ("another number", vec![&fewer, first, second, end]),
+            ("a head twice", vec![head, head, first, second, third, end]),
+        ] {
+            let error = load(&wrong.concat()[..], NAME, &mut store);
+            assert!(error.is_err(), "{why}");
+            assert_eq!((store.stored_bytes(), store.away()), (0, 3), "{why}");
+        }
+        assert!(load(&stream[..], [8; 16], &mut store).is_err(), "of another session");
+        // In any order.
+        load(&[head, third, second, first, end].concat()[..], NAME, &mut store).unwrap();
+        assert_eq!(contents(&store), before);
+    }
+}
