@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::running::run;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -20,16 +19,16 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 8] = [
     "copies",
     "four_threads",
     "threads_share",
     "pinned_memory",
     "own_variables",
     "events_streams",
+    "blas",
+    "fft",
 ];
-/// Programs with handles of NVIDIA's libraries, which keep the context of a GPU.
-const LIBRARIES: [&str; 2] = ["blas", "fft"];
 /// Programs with something that is not made again: their sessions are suspended as usual.
 const OTHERS: [&str; 5] = ["graphs", "random", "textures", "virtual_memory", "symbols"];
 const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true}"#;
@@ -44,10 +43,6 @@ pub fn collect(suite: &mut Suite) {
         suite.test(format!("deep::{program}"), move |kit| {
             prints_the_same(kit, program, Asked::Deep, &ONE_GPU)
         });
-    }
-    let libraries = if is_emulated() { Asked::Deep } else { Asked::DeepIfPossible };
-    for program in LIBRARIES {
-        suite.test(format!("deep::{program}"), move |kit| prints_the_same(kit, program, libraries, &ONE_GPU));
     }
     for program in OTHERS {
         suite.test(format!("deep::{program}"), move |kit| {

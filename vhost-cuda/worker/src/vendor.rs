@@ -65,11 +65,6 @@ impl Vendor {
         Ok(())
     }
 
-    /// Returns whether the session has loaded a library.
-    pub fn is_any_loaded(&self) -> bool {
-        self.loaded.iter().any(|library| matches!(library.get(), Some(Some(_))))
-    }
-
     /// Notes that from now on the libraries may print text although no call has failed.
     fn will_print(&self) {
         self.may_print.store(true, Ordering::Release);

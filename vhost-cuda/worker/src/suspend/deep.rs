@@ -101,6 +101,7 @@ impl Deep {
         while !session.contexts.lock().is_empty() && Instant::now() < until {
             thread::sleep(LOOK);
         }
+        reset(session);
         retains
     }
 
@@ -148,6 +149,18 @@ impl Deep {
     }
 }
 
+/// Resets the primary context if it is there still: NVIDIA's libraries retain it until the process ends. What a call uses stays.
+fn reset(session: &SessionState) {
+    let reset = session.device(0).and_then(|device| {
+        let (_, is_active) = session.gpu.cuDevicePrimaryCtxGetState(device)?;
+        let is_used = !session.contexts.lock().is_empty();
+        if is_active == 0 || is_used { Ok(()) } else { session.gpu.cuDevicePrimaryCtxReset_v2(device) }
+    });
+    if let Err(error) = reset {
+        debug!("the context that libraries retain does not end: {error}");
+    }
+}
+
 /// Registers pages again, unless the guest has taken a part of them back. The context is current.
 ///
 /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` if they have another address on the GPU.
@@ -185,10 +198,6 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     }
     if session.trace.is_active() {
         return Some("a profiler measures it");
-    }
-    // They keep the primary context, whose objects and registrations would be there when they are made again.
-    if !session.emulated && session.vendor.is_any_loaded() {
-        return Some("NVIDIA's libraries keep the context of a GPU");
     }
     let placed = session.placed.lock();
     let allocations = session.allocations();
