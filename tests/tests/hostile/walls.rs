@@ -96,6 +96,8 @@ fn lost_namespaces(kit: &Kit) -> Result<()> {
     let mut daemon = start(kit)?;
     let first = worker_of(daemon.pid())?;
     let before = namespace(first, "pid")?;
+    // While it is open, no new namespace gets its number.
+    let _before = File::open(format!("/proc/{first}/ns/pid"))?;
     let keeper = keeper_of(first)?;
     // SAFETY: plain system call on a process that the daemon has started and not waited for.
     ensure!(unsafe { libc::kill(keeper, libc::SIGKILL) } == 0, "the keeper is not there");
