@@ -165,6 +165,7 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
         after: args.suspend_after,
         idle: args.suspend_idle,
         floor: args.suspend_floor,
+        most: [args.memory, args.session_memory].into_iter().flatten().min(),
         host_memory: args.suspend_memory,
         pool: args.suspend_pool,
         keep: args.keep_contents,

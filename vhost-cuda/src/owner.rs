@@ -27,6 +27,18 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// Returns the owner of a session on connection `connection` with this memory. The kernel of a virtual machine says the user
+    /// (`said`), and this host's kernel that of a process on it. Both are of the same memory: a front-end can replace it at any time,
+    /// and a machine says any user.
+    pub fn of(connection: u64, memory: Option<&Memory>, said: u32) -> Self {
+        let machine = memory.map_or(Machine::Virtual(connection), |memory| Machine::of(connection, memory));
+        let uid = match (machine, memory) {
+            (Machine::Host, Some(memory)) => user_of(memory),
+            _ => said,
+        };
+        Self { machine, uid }
+    }
+
     /// Returns whether a program of this user may watch those of `other`: its own ones, and as the root of a virtual machine all of
     /// that machine. Root of a container on the host is not root of its neighbours.
     pub fn may_watch(self, other: Self) -> bool {
@@ -107,5 +119,11 @@ mod tests {
         let path = vmm_sys_util::tempfile::TempFile::new().unwrap().into_file();
         assert_eq!(user_of(&memory(path)), NOBODY);
         assert_eq!(user_of(&Memory::new()), NOBODY);
+        let owner = |memory: &Memory| Owner::of(3, Some(memory), 77);
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!(owner(&sealed), Owner { machine: Machine::Host, uid: own }, "whatever it says");
+        let low = Memory::from_ranges(&[(GuestAddress(0), 4096)]).unwrap();
+        let said = Owner { machine: Machine::Virtual(3), uid: 77 };
+        assert_eq!((owner(&low), Owner::of(3, None, 77)), (said, said));
     }
 }

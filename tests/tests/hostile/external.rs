@@ -15,15 +15,20 @@ const OUT_OF_MEMORY: i32 = 2;
 const ALLOCATION: u64 = 0x2000;
 const MEMORY: u64 = 0x2010;
 const UNIT: u64 = 2 << 20;
+/// A session's limit where there is one.
+const QUOTA: u64 = 16 << 20;
 /// The maximum number of files that the daemon keeps for a user: three quarters of a machine's.
 const MAX_LIVE: u64 = 3072;
 
 pub fn collect(suite: &mut Suite) {
     attack(suite, "external::forged_memory_and_parts", forged_memory_and_parts);
     attack(suite, "external::offers_end_with_their_allocations", offers_end_with_their_allocations);
-    let quota =
-        DaemonOptions { arguments: vec!["--memory-limit".into(), "16M".into()], ..DaemonOptions::default() };
-    attack_with(suite, "external::memory_counts_once", quota, memory_counts_once);
+    let quota = DaemonOptions {
+        arguments: vec!["--memory-limit".into(), QUOTA.to_string()],
+        ..DaemonOptions::default()
+    };
+    attack_with(suite, "external::memory_counts_once", quota.clone(), memory_counts_once);
+    attack_with(suite, "external::blocks_of_small_memory_count", quota, blocks_of_small_memory_count);
 }
 
 /// Allocates, and offers that to others.
@@ -176,6 +181,45 @@ fn memory_counts_once(target: &mut Target) -> Result<()> {
     session.id = owner;
     free(&mut session, at, &[0])?;
     ensure!(used(&mut session, before)? == 3, "memory counts that nothing keeps");
+    session.greet()
+}
+
+/// Small allocations share blocks. One of another process keeps its block, also if the owner has freed all of it.
+fn blocks_of_small_memory_count(target: &mut Target) -> Result<()> {
+    let mut session = Session::open(target)?;
+    let allocate = |session: &mut Session, bytes: u64| -> Result<u64> {
+        let answer = session.expect(&in_context(Opcode::cuMemAlloc_v2, &[bytes]), &[0])?;
+        Ok(u64::from_le_bytes(*answer.results.first_chunk().context("an address")?))
+    };
+    // With what the session has from its beginning, these fill a block.
+    for bytes in [UNIT / 2, UNIT / 2 - 4096] {
+        allocate(&mut session, bytes)?;
+    }
+    let owner = session.id;
+    session.open_another()?;
+    let (taker, mut opened) = (session.id, Vec::new());
+    for _ in 0..4 * QUOTA / UNIT {
+        session.id = owner;
+        let at = allocate(&mut session, 512)?;
+        let token = session.expect(&in_context(Opcode::cuIpcGetMemHandle, &[at]), &[0])?.results;
+        session.id = taker;
+        let open =
+            CallParts::new(Opcode::cuIpcOpenMemHandle_v2, &[&token[..], &1_u32.to_le_bytes()].concat());
+        let answer = session.expect(&open.context(CONTEXT), &[0, OUT_OF_MEMORY])?;
+        opened.extend(answer.results.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
+        session.id = owner;
+        free(&mut session, at, &[0])?;
+        if answer.result != 0 {
+            break;
+        }
+    }
+    ensure!(opened.len() as u64 <= QUOTA / UNIT, "{} blocks were opened", opened.len());
+    session.id = taker;
+    ensure!(opened.len() > 1, "hardly anything was opened");
+    for at in opened {
+        session.expect(&in_context(Opcode::cuIpcCloseMemHandle, &[at]), &[0])?;
+    }
+    allocate(&mut session, QUOTA - 2 * UNIT).context("what was closed counts")?;
     session.greet()
 }
 

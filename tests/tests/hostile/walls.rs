@@ -96,6 +96,10 @@ fn lost_namespaces(kit: &Kit) -> Result<()> {
     let mut daemon = start(kit)?;
     let first = worker_of(daemon.pid())?;
     let before = namespace(first, "pid")?;
+    // While it is open, no new namespace gets its number.
+    let _before = File::open(format!("/proc/{first}/ns/pid"))?;
+    // It has its name a moment after its start, which may be later than the worker is ready.
+    wait("a process holds the workers' namespaces", || Ok(keeper_of(first).is_ok()))?;
     let keeper = keeper_of(first)?;
     // SAFETY: plain system call on a process that the daemon has started and not waited for.
     ensure!(unsafe { libc::kill(keeper, libc::SIGKILL) } == 0, "the keeper is not there");

@@ -46,13 +46,23 @@ pub fn all(folder: &Folder) -> Vec<Process> {
     entries.flatten().filter_map(find).collect()
 }
 
-/// The name of the daemon that has the command line of `process` (a folder of /proc). Processes that have ended have none.
+/// The name of the daemon that has the command line of `process` (a folder of /proc). Processes that have ended have none, and those
+/// of containers, which may have any command line.
 fn name(process: &Path, folder: &Folder) -> Option<String> {
     let line = fs::read(process.join("cmdline")).ok()?;
     // A program in a script's language comes after its interpreter.
     let words: Vec<&[u8]> = line.split(|byte| *byte == 0).take(5).collect();
     let options = words.windows(2).find(|pair| pair[0] == b"--config")?[1];
-    folder.name_of(Path::new(OsStr::from_bytes(options))).map(str::to_owned)
+    let name = folder.name_of(Path::new(OsStr::from_bytes(options)))?;
+    is_in_own_namespace(&fs::read(process.join("status")).ok()?).then(|| name.to_owned())
+}
+
+/// Returns whether a process with this `status` is in the PID namespace of /proc, and in none below it.
+fn is_in_own_namespace(status: &[u8]) -> bool {
+    let numbers = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"NSpid:"));
+    numbers.is_none_or(|numbers| {
+        numbers.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count() == 1
+    })
 }
 
 /// Ends processes, by SIGTERM and then by SIGKILL. Returns whether all have ended.
@@ -95,6 +105,13 @@ mod tests {
     use super::*;
     use crate::gpus::Gpu;
     use crate::shards::Inventory;
+
+    #[test]
+    fn processes_of_containers_are_no_daemons() {
+        assert!(is_in_own_namespace(&fs::read("/proc/self/status").unwrap()));
+        assert!(is_in_own_namespace(b"Name:\tvhost-user-cuda\nNSpid:\t77\nNSpgid:\t77\t5\n"));
+        assert!(!is_in_own_namespace(b"Name:\tsh\nNSpid:\t77\t5\n"));
+    }
 
     #[test]
     fn processes_are_found_by_their_options_and_end() {

@@ -3,6 +3,7 @@
 
 mod ending;
 mod opening;
+mod pausing;
 mod saved;
 mod services;
 
@@ -29,6 +30,7 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
+use self::pausing::Pausing;
 use crate::cache::ImageCache;
 use crate::confine::threads;
 use crate::exchange::Exchange;
@@ -134,7 +136,7 @@ pub struct Device {
     /// True while its state is written to or read from another host.
     pub transfers: AtomicBool,
     /// True if its sessions were suspended because all queues were stopped.
-    paused: AtomicBool,
+    pausing: Arc<Pausing>,
     /// True if the device was given up because its workers do not end.
     failed: AtomicBool,
     refusals: Refusals,
@@ -206,7 +208,7 @@ impl Device {
             front_end: OnceLock::new(),
             relay: OnceLock::new(),
             transfers: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
+            pausing: Arc::default(),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),
             openings: Rate::new(settings.max_sessions, settings.session_rate),
@@ -427,19 +429,24 @@ impl Device {
     /// their memory is.
     pub fn pause(&self) {
         let is_stopped = || self.rings.iter().all(|ring| !ring.is_running());
-        if self.settings.suspend_with_machine && is_stopped() && !self.paused.swap(true, Ordering::AcqRel) {
-            let (suspender, connection) = (self.settings.suspender.clone(), self.connection);
-            self.run_aside("pause", move || suspender.pause(connection));
+        if self.settings.suspend_with_machine && is_stopped() {
+            self.follow(true);
         }
     }
 
     /// Brings the sessions back if [`Self::pause`] has suspended them, because a queue runs again. Does not wait.
     pub fn unpause(&self) {
-        // A load, because this is called for each event of a queue.
-        if self.paused.load(Ordering::Acquire) && self.paused.swap(false, Ordering::AcqRel) {
-            let (suspender, connection) = (self.settings.suspender.clone(), self.connection);
-            self.run_aside("unpause", move || suspender.unpause(connection));
-        }
+        self.follow(false);
+    }
+
+    fn follow(&self, is_paused: bool) {
+        let Some(follower) = self.pausing.change(is_paused) else { return };
+        let (suspender, connection) = (self.settings.suspender.clone(), self.connection);
+        let act = move |is_paused| match is_paused {
+            true => suspender.pause(connection),
+            false => suspender.unpause(connection),
+        };
+        self.run_aside("pause", move || follower.run(act));
     }
 
     /// Records the version that the driver wrote into the configuration space.

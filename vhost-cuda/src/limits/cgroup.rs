@@ -340,7 +340,9 @@ mod tests {
         let alice = group.of_user(1000);
         assert_eq!(read(&alice, "cgroup.procs").unwrap(), "42");
         assert_eq!(read(&alice, "memory.max").unwrap(), (3 << 28).to_string());
-        assert_eq!(read(&alice, "pids.max").unwrap(), MAX_USER_TASKS.to_string());
+        let tasks = |path: &Path| read(path, "pids.max").unwrap().parse::<u32>().unwrap();
+        assert_eq!(tasks(&alice), MAX_USER_TASKS);
+        assert!(2 * tasks(&alice) <= tasks(&group.path), "others have threads, too");
         let root = group.of_user(ROOT);
         assert!(read(&root, "memory.max").is_none() && read(&root, "pids.max").is_none());
         // A group is that of a user, not of a session, and goes with the last session.

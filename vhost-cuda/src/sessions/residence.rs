@@ -168,6 +168,8 @@ struct State {
     pool_bytes: u64,
     /// The time since which contents are kept that are on the card again.
     kept_since: Option<Instant>,
+    /// True if the driver's objects may have ended, too: a resumption makes them again.
+    deep: bool,
     ended: bool,
 }
 
@@ -211,14 +213,16 @@ pub struct SavedResidence {
     #[serde(default, skip_serializing_if = "is_zero")]
     pool_bytes: u64,
     kept_for: Option<Duration>,
-}
-
-fn is_zero(bytes: &u64) -> bool {
-    *bytes == 0
+    #[serde(default, skip_serializing_if = "is_false")]
+    deep: bool,
 }
 
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl SavedResidence {
@@ -285,15 +289,16 @@ impl Residence {
             charged_bytes: state.charged(),
             pool_bytes: state.pool_bytes,
             kept_for: state.kept_since.map(|since| since.elapsed()),
+            deep: state.deep,
         }
     }
 
     /// Goes on with the state of the program before this one. `charge` is for the contents.
     pub fn restore(saved: &SavedResidence, charge: Option<Charge>) -> Self {
-        let SavedResidence { moves, wakes, kept_for, pool_bytes, .. } = *saved;
+        let SavedResidence { moves, wakes, kept_for, pool_bytes, deep, .. } = *saved;
         let now = Instant::now();
         let kept_since = kept_for.map(|age| now.checked_sub(age).unwrap_or(now));
-        let state = State { moves, wakes, charge, pool_bytes, kept_since, ..State::default() };
+        let state = State { moves, wakes, charge, pool_bytes, kept_since, deep, ..State::default() };
         Self { state: Mutex::new(state), ..Self::default() }
     }
 
@@ -355,6 +360,8 @@ impl Residence {
         state.moves.moving += time;
         state.moves.last_move = time;
         let (from, was_held) = (state.from, state.was_held);
+        // A worker says what it likes, and has no more than it may take.
+        let allowed = state.charged().saturating_add(charge.as_ref().map_or(0, Charge::amount)) as u64;
         let is_suspension = state.moves.phase == Phase::Suspending;
         let moves = &mut state.moves;
         moves.failures += u64::from(answer.is_err_and(|error| !error.is_nothing_movable()));
@@ -362,7 +369,7 @@ impl Residence {
             Ok(moved) if is_suspension || moved.outcome == MOVED_IN_PART => {
                 moves.suspensions += u64::from(from == Phase::Running);
                 moves.suspended_bytes = moved.moved_bytes;
-                moves.stored_bytes = moved.stored_bytes;
+                moves.stored_bytes = moved.stored_bytes.min(allowed);
                 moves.copied_bytes = moved.copied_bytes;
                 moves.resident_bytes = moved.resident_bytes;
                 moves.movable_bytes = moved.movable_bytes;
@@ -390,6 +397,7 @@ impl Residence {
             (moves.suspended_bytes, moves.resident_bytes, moves.movable_bytes) = (0, 0, 0);
             moves.movable_devices = 0;
             (moves.held, moves.wanted) = (false, false);
+            state.deep = false;
             if !is_suspension {
                 state.kept_since = Some(Instant::now());
             }
@@ -434,6 +442,16 @@ impl Residence {
         state.pool_bytes = bytes.min(state.charged() as u64) / POOL_BLOCK_BYTES * POOL_BLOCK_BYTES;
         state.settle_charge();
         Some(state.pool_bytes).filter(|now| *now != before)
+    }
+
+    /// Records that the worker is asked to end the driver's objects, and may do so.
+    pub fn deepens(&self) {
+        self.state.lock().deep = true;
+    }
+
+    /// Returns whether the driver's objects may have ended.
+    pub fn is_deep(&self) -> bool {
+        self.state.lock().deep
     }
 
     /// Releases the charge of contents that a running session has kept. Returns false if it has none. The worker must be told.

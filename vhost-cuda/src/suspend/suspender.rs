@@ -60,6 +60,8 @@ pub struct Options {
     pub idle: Option<Duration>,
     /// The device memory of a machine that stays on the card, in bytes.
     pub floor: u64,
+    /// The device memory that a session may have, in bytes. `None`: any.
+    pub most: Option<u64>,
     /// The host memory that contents may take, in bytes. `None`: half of what is available.
     pub host_memory: Option<u64>,
     /// The host memory that workers keep ready for contents, in bytes. 0: none.
@@ -421,7 +423,12 @@ impl Suspender {
 
     /// Takes host memory for a session's contents.
     fn charge(&self, session: &Session) -> Charge {
-        self.host.charge(session.device_memory().saturating_mul(2).saturating_add(SLACK))
+        self.host.charge(self.device_memory(session).saturating_mul(2).saturating_add(SLACK))
+    }
+
+    /// Returns a session's device memory in bytes, as far as its worker may have so much.
+    fn device_memory(&self, session: &Session) -> u64 {
+        session.device_memory().min(self.options.most.unwrap_or(u64::MAX))
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -438,7 +445,7 @@ impl Suspender {
                     idle: entry.idle_since.elapsed(),
                     rested: entry.tried.map(|then| then.elapsed()),
                     last_move,
-                    bytes: entry.session.device_memory(),
+                    bytes: self.device_memory(&entry.session),
                     devices,
                 }),
                 // What is left of it is of no use to anybody, unless the rest is on its way back.

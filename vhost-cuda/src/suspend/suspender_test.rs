@@ -665,3 +665,13 @@ fn the_pool_is_no_larger_than_the_host_memory_for_contents() {
         assert_eq!(suspender.host_memory().0, 40 * MIB);
     }
 }
+
+#[test]
+fn a_session_takes_host_memory_for_no_more_than_it_may_have() {
+    let suspender = suspender(Options { most: Some(16 * MIB), pool: 1 << 30, ..Options::default() });
+    let lies = Fixture::with(&suspender, 1, 1, u64::MAX);
+    suspender.divide_pool();
+    assert_eq!(suspender.host_memory().0, 16 * MIB);
+    suspender.suspend(&lies.session, SECOND, false).unwrap();
+    assert_eq!(lies.script.budgets.lock()[0], 16 * MIB + 2 * 16 * MIB + SLACK);
+}

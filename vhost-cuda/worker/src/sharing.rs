@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use log::debug;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use vhost_cuda_common::exchange::{self, Offer, Shortage, TOKEN_BYTES};
 
 use super::gpu::{CuResult, CudaError};
@@ -24,6 +24,8 @@ pub struct Sharing {
     socket: Mutex<Option<UnixStream>>,
     /// Memory of other processes: the number of times that each address was opened, and its context.
     opened: Mutex<HashMap<u64, (u32, u64)>>,
+    /// See [`Self::changes`].
+    changes: Mutex<()>,
     /// The tokens of offered objects by their names, and their contexts.
     offered: Mutex<HashMap<Thing, ([u8; TOKEN_BYTES], u64)>>,
     /// The number of offers. It saves the lookup, because most freed objects were never offered.
@@ -41,6 +43,7 @@ impl Sharing {
         Self {
             socket: Mutex::new(usable.ok().map(|()| socket)),
             opened: Mutex::default(),
+            changes: Mutex::default(),
             offered: Mutex::default(),
             offers: AtomicUsize::new(0),
         }
@@ -136,6 +139,12 @@ impl Sharing {
             *socket = None;
             CudaError::NOT_SUPPORTED
         })
+    }
+
+    /// Locked while memory of another process is opened or closed, by the driver and in the tables. A thread that has got an address
+    /// would otherwise enter it after another one has closed it.
+    pub fn changes(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock()
     }
 
     /// Counts that memory of another process was opened at `dptr` once more.

@@ -26,7 +26,7 @@ use crate::guest::ring::Chain;
 use crate::limits::account::{Account, Slot};
 use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
-use crate::owner::{Machine, Owner, user_of};
+use crate::owner::Owner;
 use crate::sessions::endings::PATIENCE;
 use crate::sessions::process::Process;
 use crate::sessions::report::Refusal;
@@ -233,7 +233,8 @@ impl Device {
             drop(worker);
             return chain.complete(REPLY_SESSION_LOST, &[]);
         }
-        let open = Open { uid: self.uid_of(open.uid), ..*open };
+        let owner = self.owner(open.uid);
+        let open = Open { uid: owner.uid, ..*open };
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
         let place = Place {
             charged_uid: open.charged_uid,
@@ -242,12 +243,12 @@ impl Device {
         };
         let session =
             Session::new(id, label, &open, place, worker, self.settings.endings.clone(), self.tables());
-        self.serve_questions(&session, open.uid, Vec::new());
+        self.serve_questions(&session, owner, Vec::new());
         sessions.open.insert(id, session.clone());
         drop(sessions);
         let charge = reservation.charge.take();
         drop(reservation);
-        self.run_to_end(&session, Held { slot, membership, of_user, charge }, Ages::default(), || {
+        self.run_to_end(&session, owner, Held { slot, membership, of_user, charge }, Ages::default(), || {
             chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
         });
     }
@@ -256,10 +257,10 @@ impl Device {
     pub(super) fn serve_questions(
         self: &Arc<Self>,
         session: &Arc<Session>,
-        uid: u32,
+        owner: Owner,
         offers: Vec<(Token, Offer, Option<File>)>,
     ) {
-        let (owner, sockets) = (Owner { machine: self.machine(), uid }, &session.worker().sockets);
+        let sockets = &session.worker().sockets;
         self.settings.images.serve(sockets.images.clone(), owner);
         let budgets = FileBudgets {
             of_user: self.settings.descriptors.user_files,
@@ -284,6 +285,7 @@ impl Device {
     pub(super) fn run_to_end(
         self: &Arc<Self>,
         session: &Arc<Session>,
+        owner: Owner,
         held: Held,
         ages: Ages,
         opened: impl FnOnce(),
@@ -292,7 +294,7 @@ impl Device {
         let Held { slot, membership, of_user, charge } = held;
         let opened = || {
             // Its worker can be asked from now on.
-            self.settings.suspender.join(self.connection, self.machine(), session, ages);
+            self.settings.suspender.join(self.connection, owner.machine, session, ages);
             // A call may have waited for its memory before the program was replaced.
             session.residence().wake_again(label);
             opened();
@@ -308,17 +310,9 @@ impl Device {
         drop(charge);
     }
 
-    fn machine(&self) -> Machine {
-        self.memory()
-            .map_or(Machine::Virtual(self.connection), |memory| Machine::of(self.connection, &memory))
-    }
-
-    /// Returns the user of a session: the guest's kernel has said it, or the host's does for a process on it.
-    fn uid_of(&self, said: u32) -> u32 {
-        match self.machine() {
-            Machine::Virtual(_) => said,
-            Machine::Host => self.memory().map_or(said, |memory| user_of(&memory)),
-        }
+    /// Returns the owner of a session of which the guest says that it is of this user.
+    pub(super) fn owner(&self, said: u32) -> Owner {
+        Owner::of(self.connection, self.memory().as_deref(), said)
     }
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.

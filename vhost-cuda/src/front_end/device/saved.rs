@@ -103,7 +103,7 @@ impl Device {
             rings,
             driver_version: self.driver_version.load(Ordering::Relaxed),
             lost: self.events.save(),
-            is_paused: self.paused.load(Ordering::Acquire),
+            is_paused: self.pausing.is_paused(),
             ended: sessions.ended,
             refusals: self.refusals.counts().map(|(_, count)| count).collect(),
             account: self.account.lock().as_ref().map(|account| account.save(files)),
@@ -122,7 +122,7 @@ impl Device {
             ring.restore(saved);
         }
         self.driver_version.store(saved.driver_version, Ordering::Relaxed);
-        self.paused.store(saved.is_paused, Ordering::Release);
+        self.pausing.restore(saved.is_paused);
         self.refusals.restore(&saved.refusals);
         self.sessions.lock().ended = saved.ended;
         self.memory_files.lock().extend(saved.memory_files.iter().copied());
@@ -167,8 +167,9 @@ impl Device {
         spec: &WorkerSpec,
         files: &mut Inherited,
     ) -> io::Result<()> {
-        let SavedMember { session: saved, offers, ages } = member;
-        let (uid, place) = (saved.uid, saved.place);
+        let SavedMember { session: mut saved, offers, ages } = member;
+        let (owner, place) = (self.owner(saved.uid), saved.place);
+        saved.uid = owner.uid;
         let account = self.account.lock().clone();
         let slot = place.account.and_then(|index| Some(account?.join_again(index))).transpose()?;
         let charge = self.settings.suspender.charge_again(saved.residence.charged_bytes());
@@ -176,7 +177,7 @@ impl Device {
         let session = Session::restore(saved, spec, files, charge, endings, tables)?;
         self.settings.pool.adopt(session.worker())?;
         let offers = offers.into_iter().map(|offer| offer.restore(files)).collect::<io::Result<_>>()?;
-        self.serve_questions(&session, uid, offers);
+        self.serve_questions(&session, owner, offers);
         let mut sessions = self.sessions.lock();
         *sessions.users.entry(place.charged_uid).or_insert(0) += 1;
         sessions.open.insert(session.id(), session.clone());
@@ -192,7 +193,7 @@ impl Device {
         let (device, running) = (self.clone(), session.clone());
         let (open, is_open) = channel();
         let run = move || {
-            device.run_to_end(&running, held, ages, move || {
+            device.run_to_end(&running, owner, held, ages, move || {
                 let _ = open.send(());
             })
         };

@@ -18,6 +18,8 @@ use crate::sessions::residence::{Begun, Extent, Move, MoveError};
 
 /// The time for a move beside the work that is waited for and the copies. A worker that needs longer is ended.
 const GRACE: Duration = Duration::from_secs(30);
+/// The time for the driver to make the objects of a session again. It compiles up to 4096 images of device code.
+const MAKING: Duration = Duration::from_secs(600);
 /// The slowest rate of copies that is waited for, in bytes per second: a tenth of what new pages of host memory take.
 const SLOWEST: u64 = 256 << 20;
 
@@ -38,7 +40,7 @@ impl Session {
     ) -> Result<Option<Moved>, MoveError> {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let terms = MoveTerms { deadline_ms, flags: extent.flags(), devices, ..MoveTerms::default() };
-        let limit = time + time_of(self.device_memory());
+        let limit = time + self.time_to_leave(&charge);
         self.carry_out(Move::Out { hold }, terms, limit, Some(charge))
     }
 
@@ -46,9 +48,20 @@ impl Session {
     ///
     /// Errors: see [`MoveError`]. The session stays suspended with all its contents.
     pub fn resume(&self, extent: Extent) -> Result<Option<Moved>, MoveError> {
-        let bytes = self.residence.moves().suspended_bytes;
         let terms = MoveTerms { flags: extent.flags(), ..MoveTerms::default() };
-        self.carry_out(Move::Back, terms, time_of(bytes), None)
+        self.carry_out(Move::Back, terms, self.time_to_return(), None)
+    }
+
+    /// Returns the time limit for a move to host memory, of which `charge` may be taken. Both limits follow from host memory that the
+    /// daemon has counted: others wait for a move, and a worker can say that it has any amount of device memory.
+    fn time_to_leave(&self, charge: &Charge) -> Duration {
+        time_of(self.residence.kept_bytes().saturating_add(charge.amount() as u64))
+    }
+
+    /// Returns the time limit for a move back to the card.
+    fn time_to_return(&self) -> Duration {
+        let objects = if self.residence.is_deep() { MAKING } else { Duration::ZERO };
+        time_of(self.residence.moves().stored_bytes) + objects
     }
 
     /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
@@ -171,18 +184,24 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
+    use vhost_cuda_common::budget::Budget;
     use virtio_cuda_protocol::transport::Open;
 
     use super::*;
-    use crate::sessions::fixture::sleeping_worker;
+    use crate::sessions::fixture::{sleeping_worker, sleeping_worker_with};
+    use crate::sessions::process::Worker;
+    use crate::sessions::residence::Residence;
     use crate::sessions::session::{End, Place};
+
+    fn session_of(worker: Worker) -> Arc<Session> {
+        let open = Open { pid: 1, uid: 0, charged_uid: 0, name: [0; 16] };
+        Session::new(1, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default))
+    }
 
     #[test]
     fn a_worker_that_does_not_answer_in_time_is_ended() {
         let (worker, _theirs) = sleeping_worker();
-        let open = Open { pid: 1, uid: 0, charged_uid: 0, name: [0; 16] };
-        let session =
-            Session::new(1, 1, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
+        let session = session_of(worker);
         let ((opens, opened), (ends, ended)) = (channel(), channel());
         let runner = session.clone();
         thread::spawn(move || runner.run(|| opens.send(()).unwrap(), |end| ends.send(end).unwrap()));
@@ -192,6 +211,28 @@ mod tests {
         assert_eq!(ask(), Err(MoveError::Stuck));
         assert_eq!(ended.recv_timeout(GRACE), Ok(End::Lost));
         assert_eq!(ask(), Err(MoveError::Ended));
+    }
+
+    #[test]
+    fn what_a_worker_says_of_its_memory_gives_it_no_time() {
+        let (worker, _theirs) = sleeping_worker_with(u64::MAX);
+        let (session, host) = (session_of(worker), Budget::new(1 << 30));
+        let charge = host.charge(512 << 20).unwrap();
+        assert_eq!(session.time_to_leave(&charge), GRACE + Duration::from_secs(2));
+        session.residence.begin(Move::Out { hold: false }, 1).unwrap();
+        let lie = Moved { moved_bytes: u64::MAX, stored_bytes: u64::MAX, ..Moved::default() };
+        assert!(session.residence.answered(1, Ok(lie)));
+        session.residence.finish(Instant::now(), Some(charge)).unwrap();
+        assert_eq!(session.time_to_return(), GRACE + Duration::from_secs(2));
+        assert_eq!(session.residence.moves().stored_bytes, 512 << 20, "no more than it may take");
+        session.residence.deepens();
+        assert_eq!(session.time_to_return(), GRACE + Duration::from_secs(2) + MAKING);
+        let restored = Residence::restore(&session.residence.save(), None);
+        assert!(restored.is_deep(), "the next program waits as long");
+        session.residence.begin(Move::Back, 2).unwrap();
+        assert!(session.residence.answered(2, Ok(Moved::default())));
+        session.residence.finish(Instant::now(), None).unwrap();
+        assert!(!session.residence.is_deep());
     }
 
     #[test]

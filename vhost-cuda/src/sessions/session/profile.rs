@@ -61,7 +61,7 @@ impl Waiting {
         let room = MAX_WAITING - self.events.len();
         let (kept, lost) = events.split_at(room.min(events.len()));
         self.events.extend_from_slice(kept);
-        self.dropped += dropped + lost.len() as u64;
+        self.dropped = self.dropped.saturating_add(dropped).saturating_add(lost.len() as u64);
     }
 }
 
@@ -260,5 +260,7 @@ mod tests {
         waiting.add(&vec![event.clone(); MAX_WAITING - 1], 2);
         waiting.add(&[event.clone(), event.clone(), event], 0);
         assert_eq!((waiting.events.len(), waiting.dropped), (MAX_WAITING, 4));
+        waiting.add(&[], u64::MAX);
+        assert_eq!(waiting.dropped, u64::MAX, "a worker says any number");
     }
 }

@@ -21,6 +21,7 @@ impl Session {
     ///
     /// Errors: see [`AskError`].
     pub fn deepen(&self) -> Result<Option<String>, AskError> {
+        self.residence.deepens();
         let answer = self.ask(&self.recipe, TO_DEEPEN, &[])?;
         Description::read(&answer).map(|answer| answer.obstacle).ok_or(AskError::Malformed)
     }

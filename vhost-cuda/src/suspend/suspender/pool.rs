@@ -39,7 +39,7 @@ impl Suspender {
             residence.moves().stored_bytes.min(residence.pool_bytes()).saturating_add(session.ready_memory())
         };
         let pool = self.host.pool(pool, sessions.iter().map(kept).fold(0, u64::saturating_add));
-        let wants: Vec<u64> = sessions.iter().map(|session| session.device_memory()).collect();
+        let wants: Vec<u64> = sessions.iter().map(|session| self.device_memory(session)).collect();
         let shares = shares(&wants, pool);
         let now = || sessions.iter().map(|session| session.residence().pool_bytes());
         if is_over(division.shrunk, REST) || now().fold(0, u64::saturating_add) > pool {

@@ -67,8 +67,9 @@ pub fn cuIpcOpenMemHandle_v2(
         // As the driver does.
         return Err(CudaError::INVALID_CONTEXT);
     }
-    let charged = quota::rounded(offer.bytes);
+    let charged = quota::opened(offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
+    let _changes = cx.session.sharing.changes();
     let opened = match (placement, &file) {
         (Some(placement), Some(file)) => {
             cx.session.placed.opened.open(cx.gpu(), token, placement, file, home).map(|dptr| (dptr,))
@@ -105,6 +106,7 @@ pub(super) fn entered(
 
 /// Closes memory of another process. It is removed from the session's memory first, so that no copy begins there.
 pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<(u32,)> {
+    let _changes = cx.session.sharing.changes();
     let last = cx.session.sharing.close(dptr.0)?;
     if last {
         cx.session.allocations().remove(dptr.0);

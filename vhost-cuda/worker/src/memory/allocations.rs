@@ -284,7 +284,8 @@ impl Allocations {
                 }
                 self.discharge(bytes);
             }
-            Origin::Opened | Origin::GraphNode => self.discharge(quota::rounded(range.bytes)),
+            Origin::Opened => self.discharge(quota::opened(range.bytes)),
+            Origin::GraphNode => self.discharge(quota::rounded(range.bytes)),
             _ => {}
         }
     }

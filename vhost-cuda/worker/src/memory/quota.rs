@@ -74,6 +74,11 @@ pub fn rounded(bytes: u64) -> u64 {
     }
 }
 
+/// Returns the bytes that memory of another process takes: whole blocks, which stay as long as it is open, whatever their owner frees.
+pub fn opened(bytes: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX)
+}
+
 /// Returns the bytes that an allocation takes in a pool.
 pub fn in_pool(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(PIECE).unwrap_or(u64::MAX)
@@ -286,6 +291,10 @@ mod tests {
         assert_eq!([1, 1 << 20].map(alone), [0, 0]);
         assert_eq!([(1 << 20) + 1, BLOCK, BLOCK + 1].map(alone), [BLOCK, BLOCK, 2 * BLOCK]);
         assert_eq!([1, 512, 513, (1 << 20) + 1].map(rounded), [512, 512, 1024, BLOCK]);
+        assert_eq!(
+            [0, 1, BLOCK, BLOCK + 1, u64::MAX].map(opened),
+            [BLOCK, BLOCK, BLOCK, 2 * BLOCK, u64::MAX]
+        );
         assert_eq!([u64::MAX, u64::MAX - 1].map(rounded), [u64::MAX; 2]);
     }
 

@@ -11,7 +11,7 @@ use vhost_cuda_common::exchange::{HANDLE_BYTES, Token};
 use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::super::quota::BLOCK;
+use super::super::quota;
 use super::map_at_reserved;
 use crate::gpu::{CuResult, CudaError, Driver, HANDLE_TYPE_FILE};
 use crate::home::Home;
@@ -20,7 +20,7 @@ use crate::suspend::parts::Memory;
 /// The first bytes of [`Placement`]. The driver's own handles begin with others: the emulator's with its name, NVIDIA's with small
 /// numbers.
 const MAGIC: [u8; 8] = *b"placedv1";
-/// The maximum size of physical memory, in bytes. Limits the addresses that a wrong offer takes.
+/// The maximum size of an allocation, in bytes. Limits the addresses that a wrong offer takes.
 const MAX_BYTES: u64 = 1 << 40;
 
 /// The position of an offered allocation in the physical memory that accompanies it, in place of the driver's handle.
@@ -50,15 +50,16 @@ impl Placement {
 
     /// Returns the position in the offer of an allocation of `length` bytes. `None` for a handle of the driver.
     ///
-    /// Errors: `CUDA_ERROR_INVALID_VALUE` if the allocation does not lie in the memory.
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` if the allocation does not lie in the memory, or this has more blocks than the allocation needs:
+    /// the session is charged for those.
     pub fn of(handle: &[u8; HANDLE_BYTES], length: u64) -> CuResult<Option<Self>> {
         let Ok(found) = Self::read_from_bytes(handle) else { return Ok(None) };
         if found.magic != MAGIC {
             return Ok(None);
         }
         let end = found.offset.checked_add(length);
-        let fits = end.is_some_and(|end| end <= found.bytes) && found.bytes <= MAX_BYTES;
-        if fits && found.bytes.is_multiple_of(BLOCK) {
+        let fits = end.is_some_and(|end| end <= found.bytes) && length <= MAX_BYTES;
+        if fits && found.bytes == quota::opened(length) {
             Ok(Some(found))
         } else {
             Err(CudaError::INVALID_VALUE)
@@ -148,6 +149,7 @@ fn end(gpu: &Driver, mapped: &Mapped) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::quota::BLOCK;
 
     #[test]
     fn an_offer_names_memory_inside_of_what_comes_with_it() {
@@ -155,9 +157,13 @@ mod tests {
         let handle = place.to_handle();
         assert_eq!(Placement::of(&handle, BLOCK - 512), Ok(Some(place)));
         assert_eq!(Placement::of(&[0; HANDLE_BYTES], 1), Ok(None));
-        for (bytes, offset, length) in
-            [(BLOCK, 512, BLOCK), (BLOCK, u64::MAX, 2), (BLOCK + 1, 0, 1), (MAX_BYTES + BLOCK, 0, 1)]
-        {
+        for (bytes, offset, length) in [
+            (BLOCK, 512, BLOCK),
+            (BLOCK, u64::MAX, 2),
+            (BLOCK + 1, 0, 1),
+            (2 * BLOCK, 0, 1),
+            (MAX_BYTES + BLOCK, 0, MAX_BYTES + 1),
+        ] {
             let handle = Placement::new(bytes, offset).to_handle();
             assert_eq!(Placement::of(&handle, length), Err(CudaError::INVALID_VALUE), "{bytes} {offset}");
         }
