@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::symbol_versions::{self, OLDEST_GLIBC};
 use super::{cargo, part};
@@ -238,7 +238,6 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     if is_newer(&target, &[archive, script, &oldest]) && suits() {
         return Ok(());
     }
-    let new = tempfile::NamedTempFile::new_in(folder)?;
     let mut cc = compiler(paths, file.place)?;
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
@@ -253,16 +252,23 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     }
     cc.arg("-Wl,--as-needed").arg(file.unwinder.argument(file.place)?);
     cc.args(["-lpthread", "-ldl", "-lm", "-lc"]);
-    let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
-    if !output.status.success() {
-        bail!("Cannot link {}: {}", file.soname, String::from_utf8_lossy(&output.stderr));
-    }
-    if file.place == Place::Guest {
-        symbol_versions::check(new.path())?;
-    }
+    let is_for_guests = file.place == Place::Guest;
+    link_into(cc, &target, |new| if is_for_guests { symbol_versions::check(new) } else { Ok(()) })
+}
+
+/// Runs the linker `cc` so that it writes `target`, which appears when it is whole and has passed `check`.
+pub(super) fn link_into(
+    mut cc: Command,
+    target: &Path,
+    check: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let folder = target.parent().context("A library has no folder")?;
+    let new = tempfile::NamedTempFile::new_in(folder)?;
+    output_of(cc.arg("-o").arg(new.path())).with_context(|| format!("Cannot link {}", target.display()))?;
+    check(new.path())?;
     // Temporary files are private; every user of the guest loads this one.
     fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
-    new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
+    new.persist(target).with_context(|| format!("Cannot write {}", target.display()))?;
     Ok(())
 }
 
