@@ -4,19 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cuda_library_rows::Library;
 use serde_json::Value;
 
 use crate::bench::{PROFILE_PROGRAM, REPLACE_PROGRAM, SHARES_PROGRAM, SUSPEND_PROGRAM};
 use crate::paths::Paths;
 use crate::progress::output_of;
-use crate::setup::kernel::{FileSharing, Flavour, Kernel};
+use crate::setup::kernel::{Flavour, Kernel};
 use crate::setup::nvcc::Nvcc;
 use crate::setup::nvcc_older;
 use crate::setup::qemu::Qemu;
@@ -27,6 +26,16 @@ use crate::{build, conformance, program, setup};
 const LIMIT: u64 = 60 << 20;
 /// The levels that are single programs.
 const LEVELS: [&str; 4] = ["integration", "conformance", "hostile", "vm"];
+/// Files and folders of the stack.
+const PARTS: [&str; 7] = [
+    "bin/vhost-user-cuda",
+    "guest/init",
+    "guest/lib",
+    "guest/bin",
+    "emulator",
+    "nvrtc",
+    "module/virtio_cuda.ko",
+];
 /// Programs that the levels expect beside themselves.
 const HELPERS: [&str; 1] = ["other-version-daemon"];
 const RUN: &str = "#!/bin/sh
@@ -76,53 +85,13 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     for flavour in &arguments.kernel {
         put_kernel(paths, *flavour, &folder)?;
     }
-    for part in [
-        "bin/vhost-user-cuda",
-        "guest/init",
-        "guest/lib/libcuda.so.1",
-        "guest/lib/libcudart.so.13",
-        "guest/lib/libcudart.so.12",
-        "guest/lib/libcudart.so.11.0",
-        "guest/lib/libnvidia-ml.so.1",
-        "guest/lib/libcupti.so.13",
-        "guest/lib/libcupti.so.12",
-        "guest/lib/libcufftw.so.12",
-        "guest/lib/libcufftw.so.11",
-        "guest/lib/libvhost-cuda-audit.so",
-        "guest/lib/libvhost-cuda-injection.so",
-        "guest/bin/vhost-cuda-run",
-        "guest/bin/vhost-cuda-prof",
-        "emulator/libcuda.so.1",
-        "emulator/libraries/libcupti.so.13",
-        "emulator/libraries/libcupti.so.12",
-        "emulator/libraries/libcufftw.so.12",
-        "emulator/libraries/libcufftw.so.11",
-        "nvrtc/libnvrtc.so.13",
-        "nvrtc/libnvrtc.so.12",
-        "nvrtc/libnvJitLink.so.13",
-        "nvrtc/libnvJitLink.so.12",
-        "module/virtio_cuda.ko",
-    ] {
-        put(&stack.folder.join(part), &format!("stack/{part}"))?;
+    // With the links between libraries: programs ask for these names, too, and must not find NVIDIA's.
+    for part in PARTS {
+        let to = folder.join("stack").join(part);
+        fs::create_dir_all(to.parent().context("A part has no folder")?)?;
+        output_of(Command::new("cp").arg("-a").arg(stack.folder.join(part)).arg(to))?;
     }
-    for folder in ["guest/lib", "emulator/libraries"] {
-        for name in vendor_files() {
-            put(&stack.folder.join(folder).join(&name), &format!("stack/{folder}/{name}"))?;
-        }
-    }
-    // Programs ask for these names, too, and must not find NVIDIA's.
-    for (name, library) in [
-        ("guest/lib/libcuda.so", "libcuda.so.1"),
-        ("guest/lib/libcudart.so", "libcudart.so.13"),
-        ("guest/lib/libnvidia-ml.so", "libnvidia-ml.so.1"),
-        ("emulator/libcuda.so", "libcuda.so.1"),
-        ("emulator/libcudart.so.13", "../guest/lib/libcudart.so.13"),
-        ("emulator/libcudart.so.12", "../guest/lib/libcudart.so.12"),
-        ("emulator/libcudart.so.11.0", "../guest/lib/libcudart.so.11.0"),
-        ("emulator/libvhost-cuda-audit.so", "../guest/lib/libvhost-cuda-audit.so"),
-    ] {
-        symlink(library, folder.join("stack").join(name)).with_context(|| format!("Cannot create {name}"))?;
-    }
+    fs::remove_dir_all(folder.join("stack/emulator/maps"))?;
     // For the comparison with NVIDIA's own runtime.
     put(&Nvcc::find(paths)?.libraries().join("libcudart.so.13"), "nvidia/libcudart.so.13")?;
     for release in nvcc_older::ALL {
@@ -143,23 +112,14 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
     pack(&folder, &paths.root.join(&arguments.output))
 }
 
-/// The files of NVIDIA's libraries that have a front.
-fn vendor_files() -> Vec<String> {
-    let parts = |library: &'static Library| library.parts.iter().map(|part| part.soname);
-    cuda_library_rows::libraries()
-        .flat_map(|library| library.sonames.iter().copied().chain(parts(library)))
-        .map(str::to_owned)
-        .collect()
-}
-
-/// A stock kernel, its modules, our module for it, and what serves files to it.
+/// A stock kernel, its modules, and our module for it.
 fn put_kernel(paths: &Paths, flavour: Flavour, folder: &Path) -> Result<()> {
     setup::run(paths, setup::kernel_part(flavour).as_slice())?;
     let stack = build::run(paths, &[build::Part::Module], flavour)?;
     let kernel = Kernel::find(paths, flavour)?;
-    let FileSharing::VirtioFs(server) = &kernel.files else {
+    if flavour.release().is_none() {
         bail!("{} is no stock kernel", flavour.name());
-    };
+    }
     let name = flavour.name();
     put(&kernel.image, &folder.join("kernel").join(name).join("vmlinuz"))?;
     for module in &kernel.guest_modules {
@@ -167,13 +127,7 @@ fn put_kernel(paths: &Paths, flavour: Flavour, folder: &Path) -> Result<()> {
         put(module, &folder.join("kernel").join(name).join("modules").join(file))?;
     }
     let module = stack.module(flavour);
-    put(&module, &folder.join("stack").join(module.strip_prefix(&stack.folder)?))?;
-    put(server, &folder.join("kernel/virtiofsd"))?;
-    for library in ["libseccomp.so.2", "libcap-ng.so.0"] {
-        let found = output_of(Command::new("cc").arg(format!("-print-file-name={library}")))?;
-        put(Path::new(&found), &folder.join("kernel").join(library))?;
-    }
-    Ok(())
+    put(&module, &folder.join("stack").join(module.strip_prefix(&stack.folder)?))
 }
 
 fn put(from: &Path, to: &Path) -> Result<()> {

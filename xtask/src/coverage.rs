@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use walkdir::WalkDir;
 
 use refused::{REFUSED_NATIVELY, is_refused, refused_natively};
 
@@ -146,19 +147,14 @@ fn parse_symbol(line: &str) -> Option<(String, bool)> {
 /// The test programs: name, and the words of the source.
 fn programs(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>> {
     let mut programs = BTreeMap::<String, BTreeSet<String>>::new();
-    let mut folders = vec![root.join(PROGRAMS)];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
-            let path = entry?.path();
+    for file in WalkDir::new(root.join(PROGRAMS)) {
+        let file = file.context("cannot list the programs")?;
+        let path = file.path();
+        if path.extension().is_some_and(|end| end == "cu" || end == "cpp") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let is_source = path.extension().is_some_and(|end| end == "cu" || end == "cpp");
-            if path.is_dir() {
-                folders.push(path);
-            } else if is_source {
-                let text = fs::read_to_string(&path)?;
-                let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned);
-                programs.entry(name).or_default().extend(words);
-            }
+            let text = fs::read_to_string(path)?;
+            let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned);
+            programs.entry(name).or_default().extend(words);
         }
     }
     Ok(programs.into_iter().collect())

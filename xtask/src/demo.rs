@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::build::Stack;
+use crate::build::quick::KERNEL;
 use crate::daemon::{DaemonConfig, Device};
 use crate::paths::Paths;
 use crate::progress::{duration, say, side_by_side};
@@ -25,7 +26,8 @@ const PROGRAM: &str = "tests/cuda/add_one.cu";
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the program beside the daemon, then in a virtual machine. The first needs neither QEMU nor a kernel, so that its output
-/// appears early. Each ends with a line about the device that executed it and the time that it took.
+/// appears early. Each ends with a line about the device that executed it and the time that it took. On a machine that has built
+/// nothing, the guest has a stock kernel: besides this project, only QEMU is compiled.
 pub fn run(paths: &Paths, device: &str) -> Result<u8> {
     // An optimised stack takes minutes to compile, so an existing one is used.
     let is_built = Stack::new(paths).emulator().exists();
@@ -94,9 +96,10 @@ fn prepare_first(paths: &Paths, clock: &mut Clock) -> Result<PathBuf> {
 /// Sets up and builds the additional parts for a virtual machine.
 fn prepare_vm(paths: &Paths, clock: &mut Clock) -> Result<()> {
     if paths.is_quick() {
+        setup::rust::source(paths)?;
         side_by_side(vec![
-            Box::new(|| setup::run(paths, &[])),
-            Box::new(|| build::quick::build_agent(paths)),
+            Box::new(|| setup::run(paths, &[setup::Part::Qemu, setup::Part::Kernel(KERNEL)])),
+            Box::new(|| build::quick::compile_for_guest(paths)),
         ])?;
         clock.stop("setup");
         build::quick::build_module(paths)?;
@@ -145,7 +148,11 @@ fn in_vm(
     logs: &Path,
     clock: &mut Clock,
 ) -> Result<(i32, Facts)> {
-    let vm = Vm::boot(paths, VmConfig::new(Device(device.to_owned())), logs)?;
+    let mut config = VmConfig::new(Device(device.to_owned()));
+    if paths.is_quick() {
+        config.kernel = KERNEL;
+    }
+    let vm = Vm::boot(paths, config, logs)?;
     if !vm.problems().is_empty() {
         bail!("The guest is not complete: {}", vm.problems().join("; "));
     }

@@ -209,8 +209,8 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
         return bundled_level(bundle, stack, level, arguments);
     }
     if level == Level::Unit {
-        // All faults in one run.
-        let crates = ["--workspace", "--exclude", PACKAGE, "--no-fail-fast"];
+        // All faults in one run. No documentation has tests, for which rustdoc would read each crate again.
+        let crates = ["--workspace", "--exclude", PACKAGE, "--tests", "--no-fail-fast"];
         let helpers = ["--package", PACKAGE, "--lib"];
         let passed =
             [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments, None));

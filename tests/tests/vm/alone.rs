@@ -16,7 +16,7 @@ use xtask::paths::Paths;
 use xtask::vm::{GuestCommand, Vm};
 
 use crate::life::{Copying, expect_good, kernel_log_is_clean, wait_until};
-use crate::{boot, boot_at, guest_kernel, run};
+use crate::{boot, boot_at, run};
 
 /// The version of `other-version-daemon`.
 const OTHER_VERSION: u32 = PROTOCOL_VERSION + 41;
@@ -27,13 +27,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 
 pub fn collect(suite: &mut Suite) {
     suite.test("alone::no_module", no_module);
-    let private = "alone::memory_that_is_not_shared";
-    match guest_kernel() {
-        Ok(kernel) if kernel.is_stock() => {
-            suite.skip(private, "this kernel gets the host's files through shared memory, too")
-        }
-        _ => suite.test(private, private_memory),
-    }
+    suite.test("alone::memory_that_is_not_shared", private_memory);
     suite.test("alone::other_protocol_version", other_protocol_version);
     suite.test("alone::limits_of_the_module", limits_of_the_module);
     suite.test("alone::reset_in_a_copy", reset_in_a_copy);

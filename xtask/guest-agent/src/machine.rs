@@ -101,12 +101,8 @@ fn mount_rest() -> Result<()> {
 
 /// The host's root, read-only, with a layer of memory above it; the guest's own /proc, /sys and /dev in it.
 fn mount_host() -> Result<()> {
-    if fs::read_to_string("/proc/filesystems")?.lines().any(|line| line.ends_with("\t9p")) {
-        let options = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro";
-        mount_at("host", "9p", "/host", Some(options))?;
-    } else {
-        mount_at("host", "virtiofs", "/host", None)?;
-    }
+    let options = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro";
+    mount_at("host", "9p", "/host", Some(options))?;
     mount_at("tmpfs", "tmpfs", "/layer", None)?;
     fs::create_dir_all("/layer/upper")?;
     fs::create_dir_all("/layer/work")?;

@@ -2,13 +2,13 @@
 //! `cargo xtask bench --shares`: programs of several daemons compete for a GPU, by weights and natively.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use super::competition::{Figures, Period, Run};
@@ -334,34 +334,25 @@ impl Arbiter {
     }
 }
 
-/// A program that competes.
+/// A program that competes. It writes to a file, which takes all that it prints while it runs.
 struct Program {
     child: Child,
-    output: thread::JoinHandle<std::io::Result<String>>,
+    output: File,
 }
 
 impl Program {
     fn start(mut command: Command) -> Result<Self> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("Cannot start a program")?;
-        let mut stdout = child.stdout.take().context("A program has no output")?;
-        let output = thread::spawn(move || {
-            let mut text = String::new();
-            stdout.read_to_string(&mut text).map(|_| text)
-        });
-        Ok(Self { child, output })
+        let output = tempfile::tempfile()?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?);
+        Ok(Self { child: command.spawn().context("Cannot start a program")?, output })
     }
 
     /// When its kernels ended.
     fn finish(mut self) -> Result<Vec<u64>> {
-        let text = match self.output.join() {
-            Ok(text) => text?,
-            Err(_) => bail!("The output of a program was not read"),
-        };
         let status = self.child.wait()?;
-        if !status.success() {
-            bail!("A program ended with {status}");
-        }
+        ensure!(status.success(), "A program ended with {status}");
+        self.output.rewind()?;
+        let text = io::read_to_string(self.output)?;
         text.lines().map(|line| line.parse().with_context(|| format!("Not a time: {line}"))).collect()
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::symbol_versions::{self, OLDEST_GLIBC};
 use super::{cargo, part};
@@ -19,7 +19,8 @@ use crate::setup::zig;
 pub struct Library {
     /// The package of its code.
     pub package: &'static str,
-    version_script: &'static str,
+    /// It has the version script, which is called after the soname.
+    folder: &'static str,
     soname: &'static str,
     /// The name that the linker searches for, unless another library has it.
     development_name: Option<&'static str>,
@@ -63,145 +64,70 @@ impl Unwinder {
     }
 }
 
+/// The libraries of programs in the guest: the driver API, the runtime API of CUDA 13, 12 and 11, which finds the driver API when the
+/// program makes its first call, and the management library; CUPTI and FFTW's interface to cuFFT, each for CUDA 13 and 12; the
+/// auditor that brings programs with a static runtime to these libraries, and the part of `vhost-cuda-prof` inside a program.
+pub const OF_GUEST: [Library; 11] = [
+    GUEST_LIBCUDA,
+    GUEST_LIBCUDART,
+    library("libcudart12", "guest-lib/libcudart", "libcudart.so.12", Place::Guest),
+    library("libcudart11", "guest-lib/libcudart", "libcudart.so.11.0", Place::Guest),
+    Library {
+        development_name: Some("libnvidia-ml.so"),
+        ..library("nvml", "guest-lib/nvml", "libnvidia-ml.so.1", Place::Guest)
+    },
+    library("cupti", "guest-lib/cupti", "libcupti.so.13", Place::Guest),
+    library("cupti", "guest-lib/cupti", "libcupti.so.12", Place::Guest),
+    Library { place: Place::Guest, ..CUFFTW },
+    library("cufftw", "guest-lib/cufftw", "libcufftw.so.11", Place::Guest),
+    Library {
+        unwinder: Unwinder::Own,
+        ..library("vhost-cuda-audit", "guest-lib/audit", "libvhost-cuda-audit.so", Place::Guest)
+    },
+    library("vhost-cuda-injection", "guest-lib/injection", "libvhost-cuda-injection.so", Place::Guest),
+];
+
 /// The driver API in the guest.
 pub const GUEST_LIBCUDA: Library = Library {
-    package: "libcuda",
-    version_script: "guest-lib/libcuda/libcuda.map",
-    soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
-    unwinder: Unwinder::Shared,
-    place: Place::Guest,
+    ..library("libcuda", "guest-lib/libcuda", "libcuda.so.1", Place::Guest)
 };
 
-/// The runtime API in the guest. It finds the driver API when the program makes its first call.
+/// The runtime API in the guest.
 pub const GUEST_LIBCUDART: Library = Library {
-    package: "libcudart",
-    version_script: "guest-lib/libcudart/libcudart.so.13.map",
-    soname: "libcudart.so.13",
     development_name: Some("libcudart.so"),
-    unwinder: Unwinder::Shared,
-    place: Place::Guest,
+    ..library("libcudart", "guest-lib/libcudart", "libcudart.so.13", Place::Guest)
 };
 
-/// The runtime API for programs of CUDA 12.
-pub const GUEST_LIBCUDART_12: Library = Library {
-    package: "libcudart12",
-    version_script: "guest-lib/libcudart/libcudart.so.12.map",
-    soname: "libcudart.so.12",
-    development_name: None,
-    unwinder: Unwinder::Shared,
-    place: Place::Guest,
-};
-
-/// The runtime API for programs of CUDA 11.
-pub const GUEST_LIBCUDART_11: Library = Library {
-    package: "libcudart11",
-    version_script: "guest-lib/libcudart/libcudart.so.11.0.map",
-    soname: "libcudart.so.11.0",
-    ..GUEST_LIBCUDART_12
-};
-
-/// The management library in the guest.
-pub const GUEST_NVML: Library = Library {
-    package: "nvml",
-    version_script: "guest-lib/nvml/libnvidia-ml.map",
-    soname: "libnvidia-ml.so.1",
-    development_name: Some("libnvidia-ml.so"),
-    unwinder: Unwinder::Shared,
-    place: Place::Guest,
-};
-
-/// CUPTI in the guest, for programs of CUDA 13 and 12.
-pub const GUEST_CUPTI: [Library; 2] = [
-    cupti("guest-lib/cupti/libcupti.so.13.map", "libcupti.so.13", Place::Guest),
-    cupti("guest-lib/cupti/libcupti.so.12.map", "libcupti.so.12", Place::Guest),
-];
-
-/// The same for the emulator, whose libcuda measures itself.
-pub const EMULATOR_CUPTI: [Library; 2] = [
-    cupti("guest-lib/cupti/libcupti.so.13.map", "libcupti.so.13", Place::Host),
-    cupti("guest-lib/cupti/libcupti.so.12.map", "libcupti.so.12", Place::Host),
-];
-
-const fn cupti(version_script: &'static str, soname: &'static str, place: Place) -> Library {
-    Library {
-        package: "cupti",
-        version_script,
-        soname,
-        development_name: None,
-        unwinder: Unwinder::Shared,
-        place,
-    }
-}
-
-/// FFTW's interface to cuFFT in the guest, for programs of CUDA 13 and 12. It finds cuFFT when the program makes its first plan.
-pub const GUEST_CUFFTW: [Library; 2] = [
-    cufftw("guest-lib/cufftw/libcufftw.so.12.map", "libcufftw.so.12", Some("libcufftw.so"), Place::Guest),
-    cufftw("guest-lib/cufftw/libcufftw.so.11.map", "libcufftw.so.11", None, Place::Guest),
-];
-
-/// The same for the emulator, over its cuFFT.
-pub const EMULATOR_CUFFTW: [Library; 2] = [
-    cufftw("guest-lib/cufftw/libcufftw.so.12.map", "libcufftw.so.12", Some("libcufftw.so"), Place::Host),
-    cufftw("guest-lib/cufftw/libcufftw.so.11.map", "libcufftw.so.11", None, Place::Host),
-];
-
-const fn cufftw(
-    version_script: &'static str,
-    soname: &'static str,
-    development_name: Option<&'static str>,
-    place: Place,
-) -> Library {
-    Library { package: "cufftw", version_script, soname, development_name, unwinder: Unwinder::Shared, place }
-}
-
-/// The auditor that brings programs with a static runtime to the libraries above.
-pub const GUEST_AUDITOR: Library = Library {
-    package: "vhost-cuda-audit",
-    version_script: "guest-lib/audit/libvhost-cuda-audit.map",
-    soname: "libvhost-cuda-audit.so",
-    development_name: None,
-    unwinder: Unwinder::Own,
-    place: Place::Guest,
-};
-
-/// The part of `vhost-cuda-prof` inside a program.
-pub const GUEST_INJECTION: Library = Library {
-    package: "vhost-cuda-injection",
-    version_script: "guest-lib/injection/libvhost-cuda-injection.map",
-    soname: "libvhost-cuda-injection.so",
-    development_name: None,
-    unwinder: Unwinder::Shared,
-    place: Place::Guest,
+const CUFFTW: Library = Library {
+    development_name: Some("libcufftw.so"),
+    ..library("cufftw", "guest-lib/cufftw", "libcufftw.so.12", Place::Host)
 };
 
 /// The driver API that executes on the CPU.
 pub const EMULATOR: Library = Library {
-    package: "cuda-emulator",
-    version_script: "cuda-emulator/libcuda.map",
-    soname: "libcuda.so.1",
     development_name: Some("libcuda.so"),
-    unwinder: Unwinder::Shared,
-    place: Place::Host,
+    ..library("cuda-emulator", "cuda-emulator", "libcuda.so.1", Place::Host)
 };
+
+/// CUPTI for the emulator, whose libcuda measures itself, and FFTW's interface over its cuFFT.
+pub const OF_EMULATOR: [Library; 4] = [
+    library("cupti", "guest-lib/cupti", "libcupti.so.13", Place::Host),
+    library("cupti", "guest-lib/cupti", "libcupti.so.12", Place::Host),
+    CUFFTW,
+    library("cufftw", "guest-lib/cufftw", "libcufftw.so.11", Place::Host),
+];
 
 /// NVIDIA's compilers at run time, with ours in front: where the GPU is emulated they give PTX.
 pub const COMPILERS: [Library; 4] = [
-    runtime_compiler("guest-lib/nvrtc/libnvrtc.so.13.map", "libnvrtc.so.13"),
-    runtime_compiler("guest-lib/nvrtc/libnvrtc.so.12.map", "libnvrtc.so.12"),
-    runtime_compiler("guest-lib/nvrtc/libnvJitLink.so.13.map", "libnvJitLink.so.13"),
-    runtime_compiler("guest-lib/nvrtc/libnvJitLink.so.12.map", "libnvJitLink.so.12"),
+    library("nvrtc", "guest-lib/nvrtc", "libnvrtc.so.13", Place::Host),
+    library("nvrtc", "guest-lib/nvrtc", "libnvrtc.so.12", Place::Host),
+    library("nvrtc", "guest-lib/nvrtc", "libnvJitLink.so.13", Place::Host),
+    library("nvrtc", "guest-lib/nvrtc", "libnvJitLink.so.12", Place::Host),
 ];
 
-const fn runtime_compiler(version_script: &'static str, soname: &'static str) -> Library {
-    Library {
-        package: "nvrtc",
-        version_script,
-        soname,
-        development_name: None,
-        unwinder: Unwinder::Shared,
-        place: Place::Host,
-    }
+const fn library(package: &'static str, folder: &'static str, soname: &'static str, place: Place) -> Library {
+    Library { package, folder, soname, development_name: None, unwinder: Unwinder::Shared, place }
 }
 
 impl Library {
@@ -225,7 +151,7 @@ fn archive(paths: &Paths, place: Place, package: &str) -> Result<PathBuf> {
 
 /// Links `library` from its compiled package into `folder`.
 pub fn link_archive(paths: &Paths, folder: &Path, library: &Library, archive: &Path) -> Result<()> {
-    let script = paths.root.join(library.version_script);
+    let script = paths.root.join(library.folder).join(format!("{}.map", library.soname));
     let file = File { soname: library.soname, unwinder: library.unwinder, place: library.place };
     link_file(paths, folder, &file, archive, &script)?;
     match library.development_name {
@@ -312,7 +238,6 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     if is_newer(&target, &[archive, script, &oldest]) && suits() {
         return Ok(());
     }
-    let new = tempfile::NamedTempFile::new_in(folder)?;
     let mut cc = compiler(paths, file.place)?;
     cc.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     cc.arg(format!("-Wl,--version-script={}", script.display()));
@@ -327,16 +252,23 @@ fn link_file(paths: &Paths, folder: &Path, file: &File<'_>, archive: &Path, scri
     }
     cc.arg("-Wl,--as-needed").arg(file.unwinder.argument(file.place)?);
     cc.args(["-lpthread", "-ldl", "-lm", "-lc"]);
-    let output = cc.arg("-o").arg(new.path()).output().context("Cannot start cc")?;
-    if !output.status.success() {
-        bail!("Cannot link {}: {}", file.soname, String::from_utf8_lossy(&output.stderr));
-    }
-    if file.place == Place::Guest {
-        symbol_versions::check(new.path())?;
-    }
+    let is_for_guests = file.place == Place::Guest;
+    link_into(cc, &target, |new| if is_for_guests { symbol_versions::check(new) } else { Ok(()) })
+}
+
+/// Runs the linker `cc` so that it writes `target`, which appears when it is whole and has passed `check`.
+pub(super) fn link_into(
+    mut cc: Command,
+    target: &Path,
+    check: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let folder = target.parent().context("A library has no folder")?;
+    let new = tempfile::NamedTempFile::new_in(folder)?;
+    output_of(cc.arg("-o").arg(new.path())).with_context(|| format!("Cannot link {}", target.display()))?;
+    check(new.path())?;
     // Temporary files are private; every user of the guest loads this one.
     fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
-    new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
+    new.persist(target).with_context(|| format!("Cannot write {}", target.display()))?;
     Ok(())
 }
 

@@ -135,16 +135,9 @@ fn agent(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
 
 fn guest_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = stack.guest_libraries();
-    library::link(paths, &folder, &library::GUEST_LIBCUDA)?;
-    library::link(paths, &folder, &library::GUEST_LIBCUDART)?;
-    library::link(paths, &folder, &library::GUEST_LIBCUDART_12)?;
-    library::link(paths, &folder, &library::GUEST_LIBCUDART_11)?;
-    library::link(paths, &folder, &library::GUEST_NVML)?;
-    for library in library::GUEST_CUPTI.iter().chain(&library::GUEST_CUFFTW) {
+    for library in &library::OF_GUEST {
         library::link(paths, &folder, library)?;
     }
-    library::link(paths, &folder, &library::GUEST_AUDITOR)?;
-    library::link(paths, &folder, &library::GUEST_INJECTION)?;
     library::link_vendor(paths, library::Place::Guest, &folder, &folder.with_file_name("maps"))?;
     // Static: it starts programs in containers with any C library.
     let launcher = cargo::executable(paths, "vhost-cuda-run", Linkage::Static)?;
@@ -178,7 +171,7 @@ fn emulator_libraries(paths: &Paths, stack: &Stack) -> Result<PathBuf> {
     let folder = emulator.parent().context("The emulator has no folder")?;
     let vendor = folder.join("libraries");
     library::link_vendor(paths, library::Place::Host, &vendor, &folder.join("maps"))?;
-    for library in library::EMULATOR_CUPTI.iter().chain(&library::EMULATOR_CUFFTW) {
+    for library in &library::OF_EMULATOR {
         library::link(paths, &vendor, library)?;
     }
     for compiler in &library::COMPILERS {

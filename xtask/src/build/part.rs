@@ -4,13 +4,12 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use cuda_library_rows::{Library, Part};
 
-use super::library::{Place, compiler, is_newer, name_for_development, version_script};
+use super::library::{Place, compiler, is_newer, link_into, name_for_development, version_script};
 
 /// The function that tells the guest's libraries from NVIDIA's.
 pub(super) const IN_FRONT: &str = "vhost_cuda_in_front";
@@ -35,19 +34,13 @@ pub(super) fn link(
         write_if_changed(&assembly, &jumps(&names, whole))?;
         let target = folder.join(part.soname);
         if !is_newer(&target, &[&script, &assembly, &folder.join(whole)]) {
-            let new = tempfile::NamedTempFile::new_in(folder)?;
             let mut cc = compiler(paths, place)?;
             // Nothing is needed but the library beside it, also where no function is asked for.
             cc.args(["-shared", "-nostdlib", "-Wl,-z,relro,-z,now,-z,nodelete", "-Wl,--no-as-needed"]);
             cc.arg(format!("-Wl,--version-script={}", script.display()));
             cc.args([format!("-Wl,-soname,{}", part.soname), "-Wl,-rpath,$ORIGIN".to_owned()]);
-            cc.arg(&assembly).arg(folder.join(whole)).arg("-o").arg(new.path());
-            let output = cc.output().context("Cannot start cc")?;
-            if !output.status.success() {
-                bail!("Cannot link {}: {}", part.soname, String::from_utf8_lossy(&output.stderr));
-            }
-            fs::set_permissions(new.path(), fs::Permissions::from_mode(0o755))?;
-            new.persist(&target).with_context(|| format!("Cannot write {}", target.display()))?;
+            cc.arg(&assembly).arg(folder.join(whole));
+            link_into(cc, &target, |_| Ok(()))?;
         }
         if let Some((name, _)) = part.soname.rsplit_once('.') {
             name_for_development(folder, part.soname, name)?;

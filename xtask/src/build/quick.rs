@@ -9,11 +9,13 @@ use anyhow::{Context, Result};
 use super::cargo::{self, Artifacts, Linkage};
 use super::library::{self, Library};
 use super::stack::{Stack, install};
-use super::{agent, module};
+use super::{agent, core, module};
 use crate::paths::Paths;
 use crate::progress::{Step, side_by_side};
 use crate::setup::kernel::Flavour;
 
+/// The guest's kernel: one that need not be built.
+pub const KERNEL: Flavour = Flavour::Debian12;
 const DAEMON: &str = "vhost-user-cuda";
 
 /// The packages for a program without a virtual machine, compiled but not linked yet.
@@ -52,12 +54,13 @@ impl Compiled {
     }
 }
 
-/// Builds the test guest's first process.
-pub fn build_agent(paths: &Paths) -> Result<()> {
-    agent(paths, &Stack::new(paths)).map(drop)
+/// Compiles the test guest's first process, and the Rust part of the module. They need nothing of the kernel, but rust-src.
+pub fn compile_for_guest(paths: &Paths) -> Result<()> {
+    agent(paths, &Stack::new(paths))?;
+    core(paths).map(drop)
 }
 
-/// Builds the module for the small kernel, which must be set up.
+/// Builds the module for [`KERNEL`], which must be set up.
 pub fn build_module(paths: &Paths) -> Result<()> {
-    module::build(paths, &Stack::new(paths), Flavour::Small).map(drop)
+    module::build(paths, &Stack::new(paths), KERNEL).map(drop)
 }

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use walkdir::{DirEntry, WalkDir};
 
 use super::built::{Built, State};
 use super::discover::Found;
 use super::toolkit::Toolkit;
+use crate::progress::output_of;
 use crate::setup::cache::Key;
 
 /// Reports what a program's folder was made from.
@@ -105,16 +107,8 @@ fn run(command: &mut Command) -> Result<()> {
 
 /// Copies a file or a folder.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
-    if !from.is_dir() {
-        fs::copy(from, to).with_context(|| format!("Cannot copy {}", from.display()))?;
-        return Ok(());
-    }
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from).with_context(|| format!("Cannot read {}", from.display()))? {
-        let entry = entry?;
-        copy(&entry.path(), &to.join(entry.file_name()))?;
-    }
-    Ok(())
+    fs::create_dir_all(to.parent().context("A copy has no folder")?)?;
+    output_of(Command::new("cp").args(["-rL", "--no-target-directory"]).arg(from).arg(to)).map(drop)
 }
 
 /// Returns a key that changes with every input of the program.
@@ -125,9 +119,12 @@ fn key(toolkit: &Toolkit, found: &Found) -> Result<String> {
     key = key.input("suite", &format!("{:?}", found.suite.flags));
     let mut files = found.sources.clone();
     for folder in found.suite.include.iter().map(|folder| found.root.join(folder)) {
-        headers(&folder, &mut files)?;
+        let is_header = |file: &PathBuf| {
+            file.extension().is_some_and(|e| ["h", "hpp", "cuh"].iter().any(|known| e == *known))
+        };
+        files.extend(files_below(&folder, 1)?.into_iter().filter(is_header));
     }
-    files_below(&found.folder, &mut files)?;
+    files.extend(files_below(&found.folder, usize::MAX)?);
     files.sort();
     files.dedup();
     for file in files {
@@ -137,25 +134,7 @@ fn key(toolkit: &Toolkit, found: &Found) -> Result<String> {
     Ok(key.finish())
 }
 
-fn headers(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("Cannot read {}", folder.display()))? {
-        let path = entry?.path();
-        let is_header = path.extension().is_some_and(|e| ["h", "hpp", "cuh"].iter().any(|known| e == *known));
-        if path.is_file() && is_header {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("Cannot read {}", folder.display()))? {
-        let path = entry?.path();
-        if path.is_dir() && !path.is_symlink() {
-            files_below(&path, files)?;
-        } else if path.is_file() {
-            files.push(path);
-        }
-    }
-    Ok(())
+fn files_below(folder: &Path, depth: usize) -> Result<Vec<PathBuf>> {
+    let entries = WalkDir::new(folder).max_depth(depth).into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(entries.into_iter().map(DirEntry::into_path).filter(|path| path.is_file()).collect())
 }

@@ -101,15 +101,20 @@ impl Toolkit {
 
     /// Returns the compiler with the common options of all programs.
     pub fn compiler(&self) -> Command {
-        let mut command = Command::new(self.nvcc.program());
-        command.args(["-std=c++17", "-O2", "-w", "-gencode", ARCHITECTURE]);
+        let mut command = self.any_compiler();
+        command.args(["-gencode", ARCHITECTURE]);
         if self.cudart == Cudart::Shared {
             command.arg("--cudart=shared");
         }
+        command
+    }
+
+    fn any_compiler(&self) -> Command {
+        let mut command = Command::new(self.nvcc.program());
+        command.args(["-std=c++17", "-O2", "-w"]).env("CUDA_HOME", &self.nvcc.home);
         for folder in &self.include {
             command.arg("-I").arg(folder);
         }
-        command.env("CUDA_HOME", &self.nvcc.home);
         command
     }
 
@@ -131,19 +136,12 @@ impl Toolkit {
 
     /// A compiler for one piece of device code: a fat binary, PTX or a cubin.
     pub fn device_compiler(&self, kind: &str) -> Command {
-        match kind {
-            "fatbin" => self.compiler(),
-            _ => {
-                let mut command = Command::new(self.nvcc.program());
-                command.args(["-std=c++17", "-O2", "-w"]);
-                command.arg(if kind == "ptx" { "-arch=compute_90" } else { "-arch=sm_90" });
-                for folder in &self.include {
-                    command.arg("-I").arg(folder);
-                }
-                command.env("CUDA_HOME", &self.nvcc.home);
-                command
-            }
+        if kind == "fatbin" {
+            return self.compiler();
         }
+        let mut command = self.any_compiler();
+        command.arg(if kind == "ptx" { "-arch=compute_90" } else { "-arch=sm_90" });
+        command
     }
 }
 

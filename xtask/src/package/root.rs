@@ -7,8 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sha2::{Digest, Sha256};
+use walkdir::WalkDir;
 
 use crate::progress::output_of;
 
@@ -65,7 +66,23 @@ impl Root {
     /// All paths, with digests or the targets of links where contents must not change.
     pub fn files(&self) -> Result<BTreeMap<String, String>> {
         let mut files = BTreeMap::new();
-        collect(&self.folder, "", &mut files)?;
+        for entry in WalkDir::new(&self.folder).min_depth(1) {
+            let entry = entry?;
+            let path = entry.path().strip_prefix(&self.folder)?.to_string_lossy().into_owned();
+            let changes = CHANGES.iter().any(|start| path.starts_with(start));
+            if changes && !path.starts_with(OF_PACKAGES) {
+                continue;
+            }
+            let meta = entry.metadata()?;
+            let contents = if meta.is_symlink() {
+                format!("link to {}", fs::read_link(entry.path())?.display())
+            } else if meta.is_file() && !changes {
+                format!("{:x}", Sha256::digest(fs::read(entry.path())?))
+            } else {
+                String::new()
+            };
+            files.insert(path, format!("{:o} {}:{} {contents}", meta.mode(), meta.uid(), meta.gid()));
+        }
         Ok(files)
     }
 }
@@ -75,30 +92,6 @@ impl Drop for Root {
         // It lies in the target folder; the next check removes it otherwise.
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-fn collect(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("Cannot read {}", folder.display()))? {
-        let entry = entry?;
-        let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        let meta = entry.metadata()?;
-        let changes = CHANGES.iter().any(|start| path.starts_with(start));
-        if changes && !path.starts_with(OF_PACKAGES) {
-            continue;
-        }
-        let contents = if meta.is_symlink() {
-            format!("link to {}", fs::read_link(entry.path())?.display())
-        } else if meta.is_file() && !changes {
-            format!("{:x}", Sha256::digest(fs::read(entry.path())?))
-        } else {
-            String::new()
-        };
-        files.insert(path.clone(), format!("{:o} {}:{} {contents}", meta.mode(), meta.uid(), meta.gid()));
-        if meta.is_dir() {
-            collect(&entry.path(), &format!("{path}/"), files)?;
-        }
-    }
-    Ok(())
 }
 
 /// Lines about what `after` has more, less or otherwise than `before`.

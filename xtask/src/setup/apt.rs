@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::cache::compare_versions;
 use crate::progress::{Step, output_of};
@@ -151,48 +151,16 @@ fn mirror() -> Result<String> {
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
         .context("/etc/os-release has no VERSION_CODENAME")?;
-    let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
-    if let Ok(parts) = fs::read_dir("/etc/apt/sources.list.d") {
-        files.extend(parts.filter_map(|part| Some(part.ok()?.path())));
-    }
-    files.sort();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        let found = match file.extension().and_then(|e| e.to_str()) {
-            Some("sources") => mirror_in_stanzas(&text, codename),
-            Some("list") => mirror_in_lines(&text, codename),
-            _ => None,
-        };
-        if let Some(mirror) = found {
-            return Ok(mirror);
-        }
-    }
-    bail!("No package source in /etc/apt is for {codename}; this setup knows Debian 12 (bookworm)")
-}
-
-/// From `*.sources` files: stanzas of `Field: value`.
-fn mirror_in_stanzas(text: &str, codename: &str) -> Option<String> {
-    text.split("\n\n").find_map(|stanza| {
-        let field = |name: &str| {
-            let line = stanza.lines().find(|line| line.to_ascii_lowercase().starts_with(name))?;
-            Some(line[name.len()..].trim().to_owned())
-        };
-        let suites = field("suites:")?;
-        let mirror = field("uris:")?.split_whitespace().next()?.to_owned();
-        suites.split_whitespace().any(|suite| suite == codename).then_some(mirror)
+    let addresses = output_of(Command::new("apt-get").args(["update", "--print-uris"]))?;
+    mirror_among(&addresses, codename).with_context(|| {
+        format!("No package source in /etc/apt is for {codename}; this setup knows Debian 12 (bookworm)")
     })
 }
 
-/// From `*.list` files: lines of `deb [options] mirror suite components`.
-fn mirror_in_lines(text: &str, codename: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let mut words = line.strip_prefix("deb ")?.split_whitespace().peekable();
-        if words.peek()?.starts_with('[') {
-            words.by_ref().find(|word| word.ends_with(']'))?;
-        }
-        let mirror = words.next()?;
-        (words.next()? == codename).then(|| mirror.to_owned())
-    })
+/// A line is `'MIRROR/dists/SUITE/InRelease' FILE 0`.
+fn mirror_among(addresses: &str, codename: &str) -> Option<String> {
+    let index = format!("/dists/{codename}/InRelease'");
+    addresses.lines().find_map(|line| Some(line.strip_prefix('\'')?.split_once(&index)?.0.to_owned()))
 }
 
 #[cfg(test)]
@@ -201,22 +169,11 @@ mod tests {
 
     #[test]
     fn mirror_is_that_of_the_main_suite() {
-        let text = "Types: deb\n# a comment\nURIs: http://mirror.invalid/security\nSuites: bookworm-security\n\n\
-                    Types: deb\nURIs: http://mirror.invalid/debian\nSuites: bookworm bookworm-updates\n";
-        assert_eq!(mirror_in_stanzas(text, "bookworm").as_deref(), Some("http://mirror.invalid/debian"));
-        assert_eq!(mirror_in_stanzas(text, "sid"), None);
-    }
-
-    #[test]
-    fn mirror_of_the_old_format() {
-        let text = "# deb http://no.invalid bookworm main\n\
-                    deb [arch=amd64 signed-by=/x] http://a.invalid/debian bookworm-updates main\n\
-                    deb [arch=amd64 signed-by=/x] http://b.invalid/debian bookworm main\n";
-        assert_eq!(mirror_in_lines(text, "bookworm").as_deref(), Some("http://b.invalid/debian"));
-        assert_eq!(
-            mirror_in_lines("deb http://c.invalid/debian bookworm main", "bookworm").unwrap(),
-            "http://c.invalid/debian"
-        );
+        let addresses = "'http://a.invalid/security/dists/bookworm-security/InRelease' a 0\n\
+                         'http://b.invalid/debian/dists/bookworm/InRelease' b 0\n\
+                         'http://c.invalid/debian/dists/bookworm/main/binary-amd64/Packages.xz' c 0 \n";
+        assert_eq!(mirror_among(addresses, "bookworm").as_deref(), Some("http://b.invalid/debian"));
+        assert_eq!(mirror_among(addresses, "sid"), None);
     }
 
     #[test]

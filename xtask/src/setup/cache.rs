@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-use crate::progress::output_of;
+use crate::progress::{Step, output_of};
 
 /// The file that marks a folder as complete.
 const COMPLETE: &str = ".complete";
@@ -79,6 +79,19 @@ impl Entry {
                 .with_context(|| format!("Cannot empty {}", self.path.display()))?;
         }
         self.begin()
+    }
+
+    /// Fills the folder by `fill`, unless an earlier run did. `step` shows it as `shown`.
+    pub fn fill(&self, step: Step, shown: &str, fill: impl FnOnce(&Step) -> Result<()>) -> Result<()> {
+        if self.is_complete() {
+            step.cached(shown);
+            return Ok(());
+        }
+        self.begin_empty()?;
+        fill(&step)?;
+        self.complete()?;
+        step.done(shown);
+        Ok(())
     }
 
     /// Marks the folder as finished.

@@ -33,21 +33,16 @@ impl CargoTool {
         let step = Step::new(self.program, &paths.setup_logs())?;
         let entry = self.entry(paths);
         let program = entry.path.join("bin").join(self.program);
-        if entry.is_complete() {
-            step.cached(self.version);
-            return Ok(program);
-        }
-        entry.begin()?;
-        step.note("building");
-        let build = entry.path.join("build");
-        let mut cargo = Command::new("cargo");
-        cargo.args(["install", self.package, "--locked", "--version", self.version, "--root"]);
-        cargo.arg(&entry.path).arg("--target-dir").arg(&build);
-        cargo.args(["--profile", self.profile]).env("CARGO_PROFILE_DEV_DEBUG", "0");
-        step.run(&mut cargo)?;
-        std::fs::remove_dir_all(&build).with_context(|| format!("Cannot remove {}", build.display()))?;
-        entry.complete()?;
-        step.done(self.version);
+        entry.fill(step, self.version, |step| {
+            step.note("building");
+            let build = entry.path.join("build");
+            let mut cargo = Command::new("cargo");
+            cargo.args(["install", self.package, "--locked", "--version", self.version, "--root"]);
+            cargo.arg(&entry.path).arg("--target-dir").arg(&build);
+            cargo.args(["--profile", self.profile]).env("CARGO_PROFILE_DEV_DEBUG", "0");
+            step.run(&mut cargo)?;
+            std::fs::remove_dir_all(&build).with_context(|| format!("Cannot remove {}", build.display()))
+        })?;
         Ok(program)
     }
 }

@@ -45,18 +45,19 @@ pub fn setup(paths: &Paths) -> Result<()> {
 /// The same for other packages.
 pub fn setup_packages(paths: &Paths, packages: &[&str]) -> Result<()> {
     let step = Step::new("debian", &paths.setup_logs())?;
-    let missing = missing(packages)?;
-    if missing.is_empty() {
-        step.cached(&format!("{} packages", packages.len()));
-        return Ok(());
+    match install_missing(packages, &step)?.as_str() {
+        "" => step.cached(&format!("{} packages", packages.len())),
+        installed => step.done(&format!("installed {installed}")),
     }
-    install(&missing, &step)?;
-    step.done(&format!("installed {}", missing.join(" ")));
     Ok(())
 }
 
-/// Installs packages of the machine's own release.
-pub fn install(packages: &[&str], step: &Step) -> Result<()> {
+/// Installs those of `packages` that are missing, of the machine's own release. Returns their names.
+pub fn install_missing(packages: &[&str], step: &Step) -> Result<String> {
+    let packages = missing(packages)?;
+    if packages.is_empty() {
+        return Ok(String::new());
+    }
     let user = output_of(Command::new("id").arg("-u"))?;
     if user != "0" {
         bail!(
@@ -68,12 +69,13 @@ pub fn install(packages: &[&str], step: &Step) -> Result<()> {
     step.run(Command::new("apt-get").args(["update", "-q"]))?;
     step.note(&format!("installing {}", packages.join(" ")));
     let mut command = Command::new("apt-get");
-    command.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages);
-    step.run(command.env("DEBIAN_FRONTEND", "noninteractive"))
+    command.args(["install", "-q", "-y", "--no-install-recommends"]).args(&packages);
+    step.run(command.env("DEBIAN_FRONTEND", "noninteractive"))?;
+    Ok(packages.join(" "))
 }
 
 /// Returns those of `packages` that are not installed.
-pub fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
+fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f=${db:Status-Status} ${Package}\n"]).args(packages);
     // It fails when it does not know a package at all, but the list is correct anyway.

@@ -49,9 +49,10 @@ impl Flavour {
         }
     }
 
-    /// The release of a distribution whose kernel it is, for kernels without `CONFIG_RUST`.
+    /// The release of a distribution whose kernel it is.
     pub fn release(self) -> Option<Release> {
         match self {
+            Self::Debian | Self::DebianCore => Some(Release::BACKPORTS),
             Self::Debian12 => Some(Release::BOOKWORM),
             Self::Debian13 => Some(Release::TRIXIE),
             Self::Ubuntu2204 => Some(Release::JAMMY),
@@ -62,12 +63,7 @@ impl Flavour {
 
     /// Returns whether the driver's Rust part is compiled apart from the kernel's build system.
     pub fn has_core(self) -> bool {
-        matches!(self, Self::SmallCore | Self::DebianCore) || self.release().is_some()
-    }
-
-    /// Returns whether it is a distribution's build, for which the guest gets the host's files through virtiofs.
-    pub fn is_stock(self) -> bool {
-        matches!(self, Self::Debian | Self::DebianCore) || self.release().is_some()
+        matches!(self, Self::SmallCore | Self::DebianCore) || self.release().is_some_and(|of| !of.has_rust())
     }
 
     /// Returns the kernel of the same name whose files the driver's other build uses as well, otherwise itself.

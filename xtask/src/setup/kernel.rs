@@ -10,10 +10,9 @@ use anyhow::{Context, Result, bail};
 
 use super::apt::Apt;
 use super::cache::{Entry, Key, c_compiler_version, compare_versions, meaningful_lines, newest_version};
-use super::debian_kernel::{self, DebianKernel};
 use super::debian_root;
 pub use super::flavour::Flavour;
-use super::rust::{BINDGEN, LIBCLANG, RustTools};
+use super::rust::{self, BINDGEN, LIBCLANG, RustTools};
 use super::stock_kernel::{self, StockKernel};
 use crate::build;
 use crate::paths::Paths;
@@ -24,15 +23,6 @@ const PREFERRED: &str = "7.2";
 /// Versions that may be used instead.
 const MAJOR: &str = "7.";
 
-/// The guest's access to the host's files.
-#[derive(Debug, Clone)]
-pub enum FileSharing {
-    /// QEMU serves them.
-    NineP,
-    /// This program does.
-    VirtioFs(PathBuf),
-}
-
 /// A kernel, and how to build a module for it.
 #[derive(Debug, Clone)]
 pub struct Kernel {
@@ -40,8 +30,6 @@ pub struct Kernel {
     pub version: String,
     /// The kernel image for QEMU.
     pub image: PathBuf,
-    /// Its access to the host's files.
-    pub files: FileSharing,
     /// Modules that a guest with it must load first, in this order.
     pub guest_modules: Vec<PathBuf>,
     tree: Tree,
@@ -54,7 +42,6 @@ enum Tree {
         build: PathBuf,
         tools: RustTools,
     },
-    Debian(DebianKernel),
     Stock(StockKernel),
     /// A bundle has the module ready-made.
     Bundled,
@@ -66,11 +53,12 @@ impl Kernel {
         if let Some(bundle) = &paths.bundle {
             return Self::bundled(bundle, flavour);
         }
+        let has_core = flavour.has_core();
         if flavour.release().is_some() {
-            return Self::stock(paths, flavour);
-        }
-        if flavour.is_stock() {
-            return Self::debian(paths, flavour);
+            let kernel = StockKernel::find(paths, flavour)?;
+            let (version, image) = (kernel.release.clone(), kernel.image());
+            let guest_modules = kernel.guest_modules()?;
+            return Ok(Self { version, image, guest_modules, tree: Tree::Stock(kernel), has_core });
         }
         let hint = || format!("run: cargo xtask setup --only {}", flavour.step());
         let version = cached_source(&paths.cache).with_context(hint)?;
@@ -82,60 +70,33 @@ impl Kernel {
         let build = entry.path.join("build");
         let image = build.join("arch/x86/boot/bzImage");
         let tree = Tree::Own { build, tools };
-        let has_core = flavour.has_core();
-        Ok(Self { version, image, files: FileSharing::NineP, guest_modules: Vec::new(), tree, has_core })
+        Ok(Self { version, image, guest_modules: Vec::new(), tree, has_core })
     }
 
     fn bundled(bundle: &Path, flavour: Flavour) -> Result<Self> {
         let folder = bundle.join("kernel");
-        let (image, files, guest_modules) = match flavour {
-            Flavour::Small => (folder.join("bzImage"), FileSharing::NineP, Vec::new()),
+        let (image, guest_modules) = match flavour {
+            Flavour::Small => (folder.join("bzImage"), Vec::new()),
             other => {
                 let of_flavour = folder.join(other.name());
                 if !of_flavour.is_dir() {
                     bail!("This bundle lacks the kernel {0}; pack it with --kernel {0}", other.name());
                 }
                 let modules = stock_kernel::files_in_order(&of_flavour.join("modules"))?;
-                (of_flavour.join("vmlinuz"), FileSharing::VirtioFs(folder.join("virtiofsd")), modules)
+                (of_flavour.join("vmlinuz"), modules)
             }
         };
-        let has_core = flavour.has_core();
-        Ok(Self { version: "bundled".to_owned(), image, files, guest_modules, tree: Tree::Bundled, has_core })
-    }
-
-    fn debian(paths: &Paths, flavour: Flavour) -> Result<Self> {
-        let kernel = DebianKernel::find(paths)?;
-        Ok(Self {
-            version: kernel.release.clone(),
-            image: kernel.image(),
-            files: FileSharing::VirtioFs(DebianKernel::virtiofsd(paths)),
-            guest_modules: kernel.guest_modules(),
-            tree: Tree::Debian(kernel),
-            has_core: flavour.has_core(),
-        })
-    }
-
-    fn stock(paths: &Paths, flavour: Flavour) -> Result<Self> {
-        let kernel = StockKernel::find(paths, flavour)?;
-        Ok(Self {
-            version: kernel.release.clone(),
-            image: kernel.image(),
-            files: FileSharing::VirtioFs(DebianKernel::virtiofsd(paths)),
-            guest_modules: kernel.guest_modules()?,
-            tree: Tree::Stock(kernel),
-            has_core: true,
-        })
+        let (version, has_core) = ("bundled".to_owned(), flavour.has_core());
+        Ok(Self { version, image, guest_modules, tree: Tree::Bundled, has_core })
     }
 
     /// Builds the module of `guest-driver`, with `output` for the build files. Returns the module.
     pub fn build_module(&self, paths: &Paths, output: &Path) -> Result<PathBuf> {
         let core = if self.has_core { Some(build::core(paths)?) } else { None };
-        let (build, tools) = match (&self.tree, &core) {
-            (Tree::Bundled, _) => bail!("A bundle has no sources to build the module from"),
-            (Tree::Debian(kernel), _) => return kernel.build_module(paths, core.as_deref()),
-            (Tree::Stock(kernel), Some(core)) => return kernel.build_module(paths, core),
-            (Tree::Stock(_), None) => bail!("{} has no CONFIG_RUST", self.version),
-            (Tree::Own { build, tools }, _) => (build, tools),
+        let (build, tools) = match &self.tree {
+            Tree::Bundled => bail!("A bundle has no sources to build the module from"),
+            Tree::Stock(kernel) => return kernel.build_module(paths, core.as_deref()),
+            Tree::Own { build, tools } => (build, tools),
         };
         fs::create_dir_all(output)?;
         if core.is_some() {
@@ -156,10 +117,8 @@ impl Kernel {
 /// Makes sure that the kernel is built.
 pub fn setup(paths: &Paths, flavour: Flavour) -> Result<()> {
     if let Some(release) = flavour.release() {
+        rust::source(paths)?;
         return stock_kernel::setup(paths, flavour, release);
-    }
-    if flavour.is_stock() {
-        return debian_kernel::setup(paths);
     }
     let version = source(paths)?;
     let step = Step::new(&flavour.step(), &paths.setup_logs())?;

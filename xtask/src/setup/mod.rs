@@ -5,7 +5,6 @@ mod apt;
 pub mod cache;
 mod cargo_tool;
 mod debian;
-mod debian_kernel;
 mod debian_root;
 mod flavour;
 pub mod kernel;

@@ -71,21 +71,12 @@ pub fn setup(paths: &Paths) -> Result<()> {
         return Ok(());
     }
     let entry = entry(paths);
-    if entry.is_complete() {
-        step.cached(SERIES);
-        return Ok(());
-    }
-    entry.begin_empty()?;
-    step.note("downloading");
-    let mut pip = pip::install(&entry.path);
-    pip.args(WHEELS.map(|wheel| format!("{wheel}=={SERIES}.*")));
-    step.run(&mut pip)?;
-    let home = home_in(&entry);
-    symlink("libcudart.so.13", home.join("lib/libcudart.so")).context("The wheels have no lib folder")?;
-    release_of(&home.join("bin/nvcc")).context("The wheels hold no nvcc that runs")?;
-    entry.complete()?;
-    step.done(SERIES);
-    Ok(())
+    entry.fill(step, SERIES, |step| {
+        pip::install(step, &entry.path, &WHEELS.map(|wheel| format!("{wheel}=={SERIES}.*")))?;
+        let home = home_in(&entry);
+        symlink("libcudart.so.13", home.join("lib/libcudart.so")).context("The wheels have no lib folder")?;
+        release_of(&home.join("bin/nvcc")).context("The wheels hold no nvcc that runs").map(drop)
+    })
 }
 
 /// Installs NVRTC, cuRAND and similar libraries if they are missing. Returns the folder above their `include` and
@@ -93,15 +84,7 @@ pub fn setup(paths: &Paths) -> Result<()> {
 pub fn setup_extras(paths: &Paths) -> Result<PathBuf> {
     let step = Step::new("cuda libraries", &paths.setup_logs())?;
     let entry = Entry::named(&paths.cache, "cuda-libraries", SERIES);
-    if entry.is_complete() {
-        step.cached(SERIES);
-        return Ok(home_in(&entry));
-    }
-    entry.begin_empty()?;
-    step.note("downloading");
-    step.run(pip::install(&entry.path).args(EXTRA_WHEELS))?;
-    entry.complete()?;
-    step.done(SERIES);
+    entry.fill(step, SERIES, |step| pip::install(step, &entry.path, &EXTRA_WHEELS))?;
     Ok(home_in(&entry))
 }
 

@@ -97,21 +97,19 @@ impl Release {
     pub fn setup(self, paths: &Paths) -> Result<()> {
         let step = Step::new(&format!("nvcc-{}", self.major), &paths.setup_logs())?;
         let entry = self.entry(paths);
-        if entry.is_complete() {
-            step.cached(self.series);
-            return Ok(());
-        }
-        let apt = Apt::open(&paths.cache, &step)?;
-        entry.begin_empty()?;
+        entry.fill(step, self.series, |step| self.put_together(paths, &entry, step))
+    }
+
+    fn put_together(self, paths: &Paths, entry: &Entry, step: &Step) -> Result<()> {
+        let apt = Apt::open(&paths.cache, step)?;
         let (packages, wheels) = (entry.path.join("packages"), entry.path.join("wheels"));
-        apt.unpack(PACKAGE, &apt.newest(PACKAGE, Some(self.suite))?, &packages, &step)?;
-        let mut pip = pip::install(&wheels);
-        pip.args(WHEELS.map(|(wheel, _)| format!("{wheel}-cu{}=={}.*", self.major, self.series)));
-        step.run(&mut pip)?;
+        apt.unpack(PACKAGE, &apt.newest(PACKAGE, Some(self.suite))?, &packages, step)?;
+        let names = WHEELS.map(|(wheel, _)| format!("{wheel}-cu{}=={}.*", self.major, self.series));
+        pip::install(step, &wheels, &names)?;
         assemble(&packages.join("usr"), &wheels.join("nvidia"), &entry.path, self.runtime)?;
         if let Some(version) = self.static_runtime {
             let (wheel, later) = (format!("{}-cu{}", WHEELS[0].0, self.major), entry.path.join("later"));
-            step.run(pip::install(&later).arg(format!("{wheel}=={version}")))?;
+            pip::install(step, &later, &[format!("{wheel}=={version}")])?;
             let archive = later.join("nvidia").join(STATIC_RUNTIME);
             fs::rename(archive, entry.path.join("lib/libcudart_static.a"))
                 .with_context(|| format!("{wheel} {version} has no {STATIC_RUNTIME}"))?;
@@ -122,12 +120,7 @@ impl Release {
             .contains(&format!("release {}", self.series))
             .then_some(())
             .context("This is another nvcc")?;
-        for folder in [packages, wheels] {
-            fs::remove_dir_all(folder)?;
-        }
-        entry.complete()?;
-        step.done(self.series);
-        Ok(())
+        [packages, wheels].into_iter().try_for_each(|folder| Ok(fs::remove_dir_all(folder)?))
     }
 
     fn entry(self, paths: &Paths) -> Entry {

@@ -67,19 +67,11 @@ impl RootKind {
 pub fn setup(paths: &Paths, kind: RootKind) -> Result<PathBuf> {
     let step = Step::new(kind.name(), &paths.setup_logs())?;
     let entry = Entry::named(&paths.cache, kind.name(), SUITE);
-    if entry.is_complete() {
-        step.cached(SUITE);
-        return Ok(entry.path.join("root"));
-    }
-    let missing = debian::missing(&["mmdebstrap"])?;
-    if !missing.is_empty() {
-        debian::install(&missing, &step)?;
-    }
-    entry.begin()?;
-    let apt = Apt::open(&paths.cache, &step)?;
-    let packages: Vec<String> = kind.packages().iter().map(|name| (*name).to_owned()).collect();
-    debian_root::make(&apt, &entry.path, &[SUITE], &packages, &step)?;
-    entry.complete()?;
-    step.done(SUITE);
+    entry.fill(step, SUITE, |step| {
+        debian::install_missing(&["mmdebstrap"], step)?;
+        let apt = Apt::open(&paths.cache, step)?;
+        let packages: Vec<String> = kind.packages().iter().map(|name| (*name).to_owned()).collect();
+        debian_root::make(&apt, &entry.path, &[SUITE], &packages, step)
+    })?;
     Ok(entry.path.join("root"))
 }

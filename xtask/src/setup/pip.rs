@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tools that come as wheels.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-/// `pip install` into a folder of its own.
-pub fn install(target: &Path) -> Command {
+use anyhow::Result;
+
+use crate::progress::Step;
+
+/// Downloads `wheels` into a folder of their own.
+pub fn install(step: &Step, target: &Path, wheels: &[impl AsRef<OsStr>]) -> Result<()> {
+    step.note("downloading");
     let mut pip = Command::new("python3");
     pip.args([
         "-m",
@@ -15,6 +21,5 @@ pub fn install(target: &Path) -> Command {
         "--disable-pip-version-check",
         "--root-user-action=ignore",
     ]);
-    pip.arg("--target").arg(target);
-    pip
+    step.run(pip.arg("--target").arg(target).args(wheels))
 }

@@ -12,6 +12,9 @@ use super::qemu;
 use crate::build::before;
 use crate::paths::Paths;
 
+/// Things that earlier versions kept there.
+const GONE: [&str; 3] = ["kernel-debian", "kernel-ubuntu", "virtiofsd-"];
+
 /// Removes all builds but those that [`super::run`] would use now.
 pub fn prune(paths: &Paths) -> Result<()> {
     let current = [
@@ -28,7 +31,8 @@ pub fn prune(paths: &Paths) -> Result<()> {
             let key = name.strip_prefix(thing).and_then(|rest| rest.strip_prefix('-'));
             key.is_some_and(is_key) && current.as_ref() != Some(&path)
         };
-        if current.iter().any(is_old) || before::is_old(&paths.root, &name)? {
+        let is_gone = GONE.iter().any(|thing| name.starts_with(thing));
+        if is_gone || current.iter().any(is_old) || before::is_old(&paths.root, &name)? {
             fs::remove_dir_all(&path).with_context(|| format!("Cannot remove {}", path.display()))?;
             eprintln!("{:16} {}", "removed", path.display());
         }

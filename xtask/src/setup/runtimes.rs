@@ -61,9 +61,8 @@ pub fn static_runtimes(paths: &Paths, all: bool) -> Result<Vec<StaticRuntime>> {
         let entry = entry(paths, version);
         if !entry.is_complete() {
             entry.begin_empty()?;
-            step.note(&format!("downloading {wheel} {version}"));
             let unpacked = tempfile::tempdir_in(&entry.path)?;
-            step.run(pip::install(unpacked.path()).arg(format!("{wheel}=={version}")))?;
+            pip::install(&step, unpacked.path(), &[format!("{wheel}=={version}")])?;
             keep(&unpacked.path().join(folder), &entry)?;
         }
         found.push(runtime(&entry, version));

@@ -67,23 +67,16 @@ impl RustTools {
 
 /// Installs rust-src, bindgen and libclang if they are missing.
 pub fn setup(paths: &Paths) -> Result<()> {
-    rust_source(paths)?;
+    source(paths)?;
     BINDGEN.setup(paths)?;
     let step = Step::new("libclang", &paths.setup_logs())?;
     let entry = libclang(paths);
-    if entry.is_complete() {
-        step.cached(LIBCLANG);
-    } else {
-        entry.begin_empty()?;
-        step.note("downloading");
-        step.run(pip::install(&entry.path).arg(format!("libclang=={LIBCLANG}")))?;
-        entry.complete()?;
-        step.done(LIBCLANG);
-    }
-    Ok(())
+    let wheel = [format!("libclang=={LIBCLANG}")];
+    entry.fill(step, LIBCLANG, |step| pip::install(step, &entry.path, &wheel))
 }
 
-fn rust_source(paths: &Paths) -> Result<()> {
+/// Installs rust-src if it is missing, which also the driver's core is compiled with.
+pub fn source(paths: &Paths) -> Result<()> {
     let step = Step::new("rust-src", &paths.setup_logs())?;
     let sysroot = PathBuf::from(output_of(Command::new("rustc").args(["--print", "sysroot"]))?);
     let release = output_of(Command::new("rustc").arg("--version"))?;

@@ -1,27 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernels of distributions, as their cloud images have them: without `CONFIG_RUST`, virtio as modules.
+//! Kernels of distributions, as they are, and roots with what a module for them is built with.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::apt::Apt;
 use super::cache::{Entry, compare_versions, newest_version};
 use super::kernel::Flavour;
-use super::{debian, debian_kernel, debian_root, ubuntu};
+use super::{debian, debian_root, ubuntu};
 use crate::paths::Paths;
-use crate::progress::Step;
+use crate::progress::{Step, output_of};
 
-/// Modules that the guest needs first, each after those it depends on. A kernel may have some of them built in.
-const GUEST_MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "virtiofs", "overlay", "virtio_balloon"];
+/// Modules that the guest needs first. A kernel may have some of them built in.
+const GUEST_MODULES: [&str; 6] =
+    ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "virtio_balloon"];
 /// The folder of modules in a cached kernel. A number before each name gives the order.
 const MODULE_FOLDER: &str = "modules";
+/// Packages for the host.
+pub(super) const PACKAGES: [&str; 2] = ["mmdebstrap", "kmod"];
 /// The tools that a guest needs to build the module with DKMS, besides the compiler and the headers.
 pub(super) const TOOLS: [&str; 3] = ["make", "kmod", "dkms"];
+/// Packages that build the Rust crates of Debian's kernel.
+const RUST: [&str; 13] = [
+    "bc",
+    "bindgen",
+    "bison",
+    "flex",
+    "libc6-dev",
+    "libelf-dev",
+    "libssl-dev",
+    "openssl",
+    "pahole",
+    "python3-minimal",
+    "rust-src",
+    "rustc",
+    "xz-utils",
+];
 
 /// A distribution, as far as its archive differs from the others'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,30 +51,43 @@ enum Distribution {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     distribution: Distribution,
-    pub(super) suite: &'static str,
+    /// The last one has the kernel.
+    pub(super) suites: &'static [&'static str],
     /// The release series of its kernel.
     pub(super) series: &'static str,
     /// The package of the compiler that built it.
     pub(super) compiler: &'static str,
+    /// True for `CONFIG_RUST`.
+    has_rust: bool,
 }
 
 impl Release {
     /// Debian 12.
-    pub const BOOKWORM: Self = Self::new(Distribution::Debian, "bookworm", "6.1.", "gcc-12");
+    pub const BOOKWORM: Self = Self::new(Distribution::Debian, &["bookworm"], "6.1.", "gcc-12");
     /// Debian 13.
-    pub const TRIXIE: Self = Self::new(Distribution::Debian, "trixie", "6.12.", "gcc-14");
+    pub const TRIXIE: Self = Self::new(Distribution::Debian, &["trixie"], "6.12.", "gcc-14");
+    /// Debian 13 with the newest kernel.
+    pub const BACKPORTS: Self = Self {
+        has_rust: true,
+        ..Self::new(Distribution::Debian, &["trixie", "trixie-backports"], "7.2.", "gcc-14")
+    };
     /// Ubuntu 22.04.
-    pub const JAMMY: Self = Self::new(Distribution::Ubuntu, "jammy", "5.15.", "gcc");
+    pub const JAMMY: Self = Self::new(Distribution::Ubuntu, &["jammy"], "5.15.", "gcc");
     /// Ubuntu 24.04.
-    pub const NOBLE: Self = Self::new(Distribution::Ubuntu, "noble", "6.8.", "gcc");
+    pub const NOBLE: Self = Self::new(Distribution::Ubuntu, &["noble"], "6.8.", "gcc");
 
     const fn new(
         distribution: Distribution,
-        suite: &'static str,
+        suites: &'static [&'static str],
         series: &'static str,
         compiler: &'static str,
     ) -> Self {
-        Self { distribution, suite, series, compiler }
+        Self { distribution, suites, series, compiler, has_rust: false }
+    }
+
+    /// Returns whether the kernel has `CONFIG_RUST`.
+    pub fn has_rust(self) -> bool {
+        self.has_rust
     }
 }
 
@@ -72,11 +102,11 @@ pub struct StockKernel {
 impl StockKernel {
     /// Finds what [`setup`] made.
     pub fn find(paths: &Paths, flavour: Flavour) -> Result<Self> {
-        let unknown = || format!("{} is not the kernel of a release without CONFIG_RUST", flavour.name());
+        let unknown = || format!("{} is not the kernel of a distribution", flavour.name());
         let (of, step) = (flavour.release().with_context(unknown)?, flavour.step());
         let hint = || format!("The kernel is not set up; run: cargo xtask setup --only {step}");
-        let release = newest_version(&paths.cache, &step, of.series).with_context(hint)?;
-        Ok(Self { folder: Entry::named(&paths.cache, &step, &release).path, release })
+        let release = newest_version(&paths.cache, &thing(flavour), of.series).with_context(hint)?;
+        Ok(Self { folder: entry(paths, flavour, &release).path, release })
     }
 
     /// Returns a root with everything that a guest needs to build the module.
@@ -99,9 +129,9 @@ impl StockKernel {
         files_in_order(&self.folder.join(MODULE_FOLDER))
     }
 
-    /// Builds the module from its compiled core.
-    pub fn build_module(&self, paths: &Paths, core: &Path) -> Result<PathBuf> {
-        debian_root::build_module(paths, &self.root(), &self.release, Some(core))
+    /// Builds the module, from its compiled core if that is given.
+    pub fn build_module(&self, paths: &Paths, core: Option<&Path>) -> Result<PathBuf> {
+        debian_root::build_module(paths, &self.root(), &self.release, core)
     }
 }
 
@@ -113,63 +143,82 @@ pub fn files_in_order(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Creates the root, the kernel and the file server.
+/// Creates the root and the kernel.
 pub fn setup(paths: &Paths, flavour: Flavour, of: Release) -> Result<()> {
     let step = Step::new(&flavour.step(), &paths.setup_logs())?;
     if let Ok(kernel) = StockKernel::find(paths, flavour) {
         step.cached(&kernel.release);
-        return debian_kernel::file_server(paths);
+        return Ok(());
     }
-    let missing = debian::missing(&debian_kernel::PACKAGES)?;
-    if !missing.is_empty() {
-        debian::install(&missing, &step)?;
-    }
+    debian::install_missing(&PACKAGES, &step)?;
     let apt = Apt::open(&paths.cache, &step)?;
     let release = match of.distribution {
         Distribution::Debian => from_debian(paths, flavour, of, &apt, &step)?,
         Distribution::Ubuntu => ubuntu::setup(paths, flavour, of, &apt, &step)?,
     };
     step.done(&release);
-    debian_kernel::file_server(paths)
+    Ok(())
+}
+
+/// The name of a kernel's folders in the cache, without the release.
+fn thing(flavour: Flavour) -> String {
+    format!("stock-{}", flavour.image().name())
+}
+
+/// The folder of a kernel in the cache.
+pub(super) fn entry(paths: &Paths, flavour: Flavour, release: &str) -> Entry {
+    Entry::named(&paths.cache, &thing(flavour), release)
 }
 
 fn from_debian(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Step) -> Result<String> {
-    let release = newest_release(apt, of)?;
-    let entry = Entry::named(&paths.cache, &flavour.step(), &release);
+    let suite = of.suites[of.suites.len() - 1];
+    let release = newest_release(apt, of, suite)?;
+    let entry = entry(paths, flavour, &release);
     entry.begin()?;
-    let headers = format!("linux-headers-{release}");
-    let packages = TOOLS.into_iter().chain([of.compiler, &headers]).map(str::to_owned).collect::<Vec<_>>();
-    debian_root::make(apt, &entry.path, &[of.suite], &packages, step)?;
-    unpack_kernel(apt, &release, of, &entry.path, step)?;
+    let mut packages = TOOLS.map(str::to_owned).to_vec();
+    packages.extend([of.compiler.to_owned(), format!("linux-headers-{release}")]);
+    if of.has_rust {
+        packages.extend(RUST.map(str::to_owned));
+        packages.push(format!("linux-source-{}", of.series.trim_end_matches('.')));
+    }
+    debian_root::make(apt, &entry.path, of.suites, &packages, step)?;
+    unpack_kernel(apt, &release, suite, &entry.path, step)?;
+    if of.has_rust {
+        build_crates(&release, &entry.path.join("root"), step)?;
+    }
     entry.complete()?;
     Ok(release)
 }
 
-/// The newest release that the suite's index has.
-fn newest_release(apt: &Apt, of: Release) -> Result<String> {
+/// The newest release that the suite's index has: the flavour for all machines. That for clouds has no 9p.
+fn newest_release(apt: &Apt, of: Release, suite: &str) -> Result<String> {
     let names = apt.names(&format!("linux-headers-{}", of.series))?;
-    let releases = names.iter().filter_map(|name| name.strip_prefix("linux-headers-"));
-    let of_flavour = releases.filter(|release| release.ends_with(debian_kernel::FLAVOUR));
-    let in_suite = |release: &&str| apt.newest(&format!("linux-headers-{release}"), Some(of.suite)).is_ok();
-    let newest = of_flavour.filter(in_suite).max_by(|a, b| compare_versions(a, b));
-    newest.map(str::to_owned).with_context(|| {
-        format!(
-            "The package index of {} has no kernel {}* for {}",
-            of.suite,
-            of.series,
-            debian_kernel::FLAVOUR
-        )
-    })
+    let is_for_all = |release: &&str| {
+        release
+            .strip_suffix("-amd64")
+            .is_some_and(|version| !version.ends_with("-cloud") && !version.ends_with("-rt"))
+    };
+    let releases = names.iter().filter_map(|name| name.strip_prefix("linux-headers-")).filter(is_for_all);
+    let in_suite = |release: &&str| apt.newest(&format!("linux-headers-{release}"), Some(suite)).is_ok();
+    let newest = releases.filter(in_suite).max_by(|a, b| compare_versions(a, b));
+    newest
+        .map(str::to_owned)
+        .with_context(|| format!("The package index of {suite} has no kernel {}*", of.series))
 }
 
-/// The kernel's image and some of its modules, without running the scripts of its packages.
-fn unpack_kernel(apt: &Apt, release: &str, of: Release, folder: &Path, step: &Step) -> Result<()> {
+/// The kernel's image and some of its modules, without running the scripts of its packages. Newer releases have two packages for
+/// both.
+fn unpack_kernel(apt: &Apt, release: &str, suite: &str, folder: &Path, step: &Step) -> Result<()> {
     let unpacked = folder.join("packages");
     if unpacked.exists() {
         fs::remove_dir_all(&unpacked)?;
     }
-    let package = format!("linux-image-{release}");
-    apt.unpack(&package, &apt.newest(&package, Some(of.suite))?, &unpacked, step)?;
+    let version = |package: &str| apt.newest(package, Some(suite));
+    let parts = ["linux-binary", "linux-modules"].map(|part| format!("{part}-{release}"));
+    let whole = [format!("linux-image-{release}")];
+    for package in if version(&parts[0]).is_ok() { &parts[..] } else { &whole } {
+        apt.unpack(package, &version(package)?, &unpacked, step)?;
+    }
     take_kernel(&unpacked, release, folder, step)?;
     fs::remove_dir_all(unpacked)?;
     Ok(())
@@ -177,99 +226,51 @@ fn unpack_kernel(apt: &Apt, release: &str, of: Release, folder: &Path, step: &St
 
 /// Copies the image and the modules from below `root`, as its packages put them there, into `folder`.
 pub(super) fn take_kernel(root: &Path, release: &str, folder: &Path, step: &Step) -> Result<()> {
-    let image = root.join(format!("boot/vmlinuz-{release}"));
-    fs::copy(image, folder.join("vmlinuz")).context("The package has no vmlinuz")?;
-    let libraries = ["lib/modules", "usr/lib/modules"].map(|path| root.join(path).join(release));
-    let library = libraries.iter().find(|path| path.is_dir()).context("The package has no modules")?;
+    if !root.join("lib").exists() {
+        std::os::unix::fs::symlink("usr/lib", root.join("lib"))?;
+    }
+    let library = root.join("lib/modules").join(release);
+    let images = [root.join(format!("boot/vmlinuz-{release}")), library.join("vmlinuz")];
+    let image = images.iter().find(|image| image.exists()).context("The package has no vmlinuz")?;
+    fs::copy(image, folder.join("vmlinuz"))?;
     let target = folder.join(MODULE_FOLDER);
     fs::create_dir_all(&target)?;
-    for (number, file) in in_order(library, step)?.into_iter().enumerate() {
+    for (number, file) in in_order(root, release, step)?.into_iter().enumerate() {
         let name = file.file_name().context("A module has no name")?.to_string_lossy().into_owned();
-        fs::copy(&file, target.join(format!("{:02}-{name}", number + 1)))?;
+        let (name, unpacker) = match name.rsplit_once('.') {
+            Some((name, "xz")) => (name, "xzcat"),
+            Some((name, "zst")) => (name, "zstdcat"),
+            _ => (name.as_str(), "cat"),
+        };
+        let module = File::create(target.join(format!("{:02}-{name}", number + 1)))?;
+        output_of(Command::new(unpacker).arg(&file).stdout(module))?;
     }
     Ok(())
 }
 
 /// Returns [`GUEST_MODULES`] and their dependencies, in the order of loading.
-fn in_order(library: &Path, step: &Step) -> Result<Vec<PathBuf>> {
+fn in_order(root: &Path, release: &str, step: &Step) -> Result<Vec<PathBuf>> {
+    step.run(Command::new("depmod").arg("--basedir").arg(root).arg(release))?;
+    let mut modprobe = Command::new("modprobe");
+    modprobe.args(["--show-depends", "--all", "--set-version", release, "--dirname"]).arg(root);
+    // Debian's newest packages have no list of what is built in, of which modprobe then knows nothing.
+    let lines = modprobe.args(GUEST_MODULES).output().context("Cannot start modprobe")?.stdout;
     let mut files = Vec::new();
-    collect_files(library, &mut files)?;
-    let (mut seen, mut order) = (BTreeSet::new(), Vec::new());
-    for name in GUEST_MODULES {
-        add_module(name, &files, &mut seen, &mut order, step)?;
+    // Lines are `insmod FILE` or `builtin NAME`.
+    for line in String::from_utf8_lossy(&lines).lines() {
+        let file = line.strip_prefix("insmod ").map(|file| PathBuf::from(file.trim()));
+        files.extend(file.filter(|file| !files.contains(file)));
     }
-    Ok(order)
+    ensure!(!files.is_empty(), "modprobe knows no module of {release}");
+    Ok(files)
 }
 
-fn add_module(
-    name: &str,
-    files: &[PathBuf],
-    seen: &mut BTreeSet<String>,
-    order: &mut Vec<PathBuf>,
-    step: &Step,
-) -> Result<()> {
-    // A module is called with - or _, as its author liked.
-    let plain = |text: &str| text.replace('-', "_");
-    if !seen.insert(plain(name)) {
-        return Ok(());
-    }
-    let is_it = |file: &&PathBuf| {
-        let stem = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        stem.split_once(".ko").is_some_and(|(stem, _)| plain(stem) == plain(name))
-    };
-    // Without the file it is built in.
-    let Some(file) = files.iter().find(is_it) else { return Ok(()) };
-    let mut file = file.clone();
-    let unpacker = match file.extension().and_then(OsStr::to_str) {
-        Some("xz") => Some("xz"),
-        Some("zst") => Some("zstd"),
-        _ => None,
-    };
-    if let Some(unpacker) = unpacker {
-        let unpacked = file.with_extension("");
-        if !unpacked.exists() {
-            step.run(Command::new(unpacker).args(["-q", "-d", "-k"]).arg(&file))?;
-        }
-        file = unpacked;
-    }
-    for needed in dependencies(&fs::read(&file)?) {
-        add_module(&needed, files, seen, order, step)?;
-    }
-    order.push(file);
-    Ok(())
-}
-
-/// Returns the names after `depends=` in a module's `.modinfo`.
-fn dependencies(module: &[u8]) -> Vec<String> {
-    let tag = b"\0depends=";
-    let Some(at) = module.windows(tag.len()).position(|window| window == tag) else { return Vec::new() };
-    let rest = &module[at + tag.len()..];
-    let value = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-    let names = String::from_utf8_lossy(value);
-    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
-fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect_files(&path, files)?;
-        } else {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::dependencies;
-
-    #[test]
-    fn dependencies_are_read_from_modinfo() {
-        let module = b"\x7fELF..license=GPL\0depends=virtio,virtio_ring\0retpoline=Y\0";
-        assert_eq!(dependencies(module), ["virtio", "virtio_ring"]);
-        assert!(dependencies(b"license=GPL\0depends=\0").is_empty());
-        assert!(dependencies(b"no module").is_empty());
-    }
+/// Adds the kernel's Rust crates to the headers, which lack them.
+fn build_crates(release: &str, root: &Path, step: &Step) -> Result<()> {
+    step.note("building the kernel's Rust crates");
+    fs::write(root.join("crates.sh"), include_str!("rust_crates.sh"))?;
+    let version = release.split('+').next().unwrap_or_default();
+    let mut script = debian_root::command(root);
+    script.args(["env", &format!("RELEASE={release}"), &format!("VERSION={version}"), "sh", "/crates.sh"]);
+    step.run(&mut script)
 }

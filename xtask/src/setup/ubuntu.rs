@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use super::apt::Apt;
 use super::cache::{Entry, compare_versions};
 use super::flavour::Flavour;
-use super::stock_kernel::{Release, TOOLS, take_kernel};
-use super::{debian, debian_kernel, debian_root};
+use super::stock_kernel::{self, Release, TOOLS, take_kernel};
+use super::{debian, debian_root};
 use crate::build::OLDEST_GLIBC;
 use crate::paths::Paths;
 use crate::progress::Step;
@@ -34,9 +34,9 @@ pub fn setup(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Ste
     // The release is known only when the packages are installed.
     let new = paths.cache.join(format!("{}-new", flavour.step()));
     let packages: Vec<&str> = TOOLS.into_iter().chain([of.compiler]).chain(KERNEL).collect();
-    make_root(apt, of.suite, &packages, &new, step)?;
+    make_root(apt, of.suites[0], &packages, &new, step)?;
     let release = release_in(&new.join(ROOT), of)?;
-    let entry = Entry::named(&paths.cache, &flavour.step(), &release);
+    let entry = stock_kernel::entry(paths, flavour, &release);
     entry.begin_empty()?;
     fs::rename(new.join(ROOT), entry.path.join(ROOT))?;
     fs::remove_dir_all(&new)?;
@@ -47,10 +47,7 @@ pub fn setup(paths: &Paths, flavour: Flavour, of: Release, apt: &Apt, step: &Ste
 
 /// Creates a root in the folder `root` of `folder`, which is emptied.
 fn make_root(apt: &Apt, suite: &str, packages: &[&str], folder: &Path, step: &Step) -> Result<()> {
-    let missing = debian::missing(&PACKAGES)?;
-    if !missing.is_empty() {
-        debian::install(&missing, step)?;
-    }
+    debian::install_missing(&PACKAGES, step)?;
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("Cannot empty {}", folder.display()))?;
     }
@@ -72,21 +69,18 @@ pub fn old_root(paths: &Paths) -> Option<PathBuf> {
 /// Makes that root.
 pub fn setup_old_root(paths: &Paths) -> Result<()> {
     let step = Step::new(OLD_ROOT, &paths.setup_logs())?;
-    if old_root(paths).is_some() {
-        step.cached(OLD_SUITE);
-        return Ok(());
-    }
-    let missing = debian::missing(&debian_kernel::PACKAGES)?;
-    if !missing.is_empty() {
-        debian::install(&missing, &step)?;
-    }
     let entry = Entry::named(&paths.cache, OLD_ROOT, OLD_SUITE);
-    make_root(&Apt::open(&paths.cache, &step)?, OLD_SUITE, &["python3"], &entry.path, &step)?;
-    let library = entry.path.join(ROOT).join(format!("lib/x86_64-linux-gnu/libc-{OLDEST_GLIBC}.so"));
-    ensure!(library.exists(), "The root of {OLD_SUITE} has another glibc: {} is missing", library.display());
-    entry.complete()?;
-    step.done(OLD_SUITE);
-    Ok(())
+    entry.fill(step, OLD_SUITE, |step| {
+        debian::install_missing(&stock_kernel::PACKAGES, step)?;
+        make_root(&Apt::open(&paths.cache, step)?, OLD_SUITE, &["python3"], &entry.path, step)?;
+        let library = entry.path.join(ROOT).join(format!("lib/x86_64-linux-gnu/libc-{OLDEST_GLIBC}.so"));
+        ensure!(
+            library.exists(),
+            "The root of {OLD_SUITE} has another glibc: {} is missing",
+            library.display()
+        );
+        Ok(())
+    })
 }
 
 /// The newest kernel that is installed in a root.
@@ -97,5 +91,5 @@ fn release_in(root: &Path, of: Release) -> Result<String> {
     let of_series = names.filter(|name| name.starts_with(of.series));
     of_series
         .max_by(|a, b| compare_versions(a, b))
-        .with_context(|| format!("{} has no kernel {}*", of.suite, of.series))
+        .with_context(|| format!("{} has no kernel {}*", of.suites[0], of.series))
 }

@@ -32,16 +32,7 @@ pub fn cc(paths: &Paths, glibc: &str) -> Result<Command> {
 pub fn setup(paths: &Paths) -> Result<()> {
     let step = Step::new("zig", &paths.setup_logs())?;
     let entry = entry(paths);
-    if entry.is_complete() {
-        step.cached(ZIG);
-        return Ok(());
-    }
-    entry.begin_empty()?;
-    step.note("downloading");
-    step.run(pip::install(&entry.path).arg(format!("ziglang=={ZIG}")))?;
-    entry.complete()?;
-    step.done(ZIG);
-    Ok(())
+    entry.fill(step, ZIG, |step| pip::install(step, &entry.path, &[format!("ziglang=={ZIG}")]))
 }
 
 fn entry(paths: &Paths) -> Entry {

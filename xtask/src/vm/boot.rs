@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,19 +19,16 @@ use super::qmp::Qmp;
 use crate::build::Stack;
 use crate::daemon::Daemon;
 use crate::paths::Paths;
-use crate::process::{Process, last_lines, read_lossy, wait_for_socket};
-use crate::setup::kernel::{FileSharing, Kernel};
+use crate::process::{Process, last_lines, read_lossy};
+use crate::setup::kernel::Kernel;
 use crate::setup::qemu::Qemu;
 
 /// Time limit for a guest to boot; a loaded machine with TCG is slow.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// Time limit for the server of the host's files to listen.
-const FILE_SERVER_LIMIT: Duration = Duration::from_secs(20);
 
 /// Sockets of a machine, in its folder.
 const AGENT: &str = "agent";
 const MONITOR: &str = "monitor";
-const FILE_SERVER: &str = "virtiofsd";
 
 /// The parts of a machine that is up.
 pub struct Booted {
@@ -48,8 +44,6 @@ pub struct Booted {
     pub qemu: Process,
     /// The daemon.
     pub daemon: Daemon,
-    /// The server of the host's files, if the kernel needs one.
-    pub file_server: Option<Process>,
     /// The folder with the sockets.
     pub folder: tempfile::TempDir,
 }
@@ -65,7 +59,7 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Surv
         Some(Survivor { daemon, folder }) => (Some(daemon), folder),
         None => (None, tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?),
     };
-    for old in [AGENT, MONITOR, FILE_SERVER].map(|name| folder.path().join(name)) {
+    for old in [AGENT, MONITOR].map(|name| folder.path().join(name)) {
         if old.exists() {
             std::fs::remove_file(old)?;
         }
@@ -74,7 +68,6 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Surv
     let files = Files {
         initramfs: file("initramfs"),
         daemon: file("daemon"),
-        virtiofsd: file(FILE_SERVER),
         agent: file(AGENT),
         monitor: file(MONITOR),
         console: logs.join("console.log"),
@@ -91,10 +84,6 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Surv
         guest_modules: &kernel.guest_modules,
     };
     initramfs::write(&files.initramfs, &contents)?;
-    let file_server = match &kernel.files {
-        FileSharing::NineP => None,
-        FileSharing::VirtioFs(program) => Some(start_file_server(program, &files.virtiofsd, logs)?),
-    };
     let start = || Daemon::start(&stack, config.daemon.clone(), &files.daemon, &logs.join("daemon.log"));
     let daemon = left.map_or_else(start, Ok)?;
     let listen = |socket: &Path| UnixListener::bind(socket).context("Cannot create a socket");
@@ -106,38 +95,20 @@ pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Surv
     let agent = starting.accept(&agent)?;
     let (agent, problems) = starting.explain(Agent::new(agent, BOOT_LIMIT))?;
     let Starting { qemu, daemon, .. } = starting;
-    Ok(Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder })
+    Ok(Booted { agent, problems, accelerator, qmp, qemu, daemon, folder })
 }
 
 /// Removes the logs of earlier machines. The log of a daemon that runs stays.
 fn remove_old_logs(logs: &Path, daemon_runs: bool) -> Result<()> {
     fs::create_dir_all(logs).with_context(|| format!("Cannot create {}", logs.display()))?;
     let daemon = ["daemon.log"].into_iter().filter(|_| !daemon_runs);
-    let names = ["qemu.log", "console.log", "virtiofsd.log"].into_iter().chain(daemon);
+    let names = ["qemu.log", "console.log"].into_iter().chain(daemon);
     for old in names.map(|name| logs.join(name)) {
         if old.exists() {
             fs::remove_file(old)?;
         }
     }
     Ok(())
-}
-
-/// Starts what serves the host's files, read-only; returns when it listens.
-fn start_file_server(program: &Path, socket: &Path, logs: &Path) -> Result<Process> {
-    let mut command = Command::new(program);
-    command.arg("--socket-path").arg(socket).args([
-        "--shared-dir",
-        "/",
-        "--readonly",
-        "--sandbox",
-        "none",
-        "--no-announce-submounts",
-    ]);
-    // A bundle has its libraries beside it.
-    command.env("LD_LIBRARY_PATH", program.parent().unwrap_or(Path::new("/")));
-    let mut process = Process::start("virtiofsd", command, &logs.join("virtiofsd.log"))?;
-    wait_for_socket(&mut process, socket, FILE_SERVER_LIMIT)?;
-    Ok(process)
 }
 
 /// A machine whose guest is not up yet.

@@ -41,7 +41,6 @@ pub struct Vm {
     qmp: Mutex<Qmp>,
     qemu: Mutex<Process>,
     daemon: Mutex<Daemon>,
-    _file_server: Option<Process>,
     // The sockets; removed last.
     _folder: tempfile::TempDir,
 }
@@ -54,7 +53,7 @@ impl Vm {
 
     /// As [`Self::boot`], at the daemon that another machine has left, if there is one.
     pub fn boot_at(paths: &Paths, config: VmConfig, logs: &Path, survivor: Option<Survivor>) -> Result<Self> {
-        let Booted { agent, problems, accelerator, qmp, qemu, daemon, file_server, folder } =
+        let Booted { agent, problems, accelerator, qmp, qemu, daemon, folder } =
             boot(paths, &config, logs, survivor)?;
         Ok(Self {
             config,
@@ -66,7 +65,6 @@ impl Vm {
             qmp: Mutex::new(qmp),
             qemu: Mutex::new(qemu),
             daemon: Mutex::new(daemon),
-            _file_server: file_server,
             _folder: folder,
         })
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::VmConfig;
 use super::accelerator::Accelerator;
-use crate::setup::kernel::{FileSharing, Kernel};
+use crate::setup::kernel::Kernel;
 use crate::setup::qemu::Qemu;
 
 /// The PCI id of our device, for the monitor.
@@ -25,8 +25,6 @@ pub struct Files {
     pub initramfs: PathBuf,
     /// The daemon's socket.
     pub daemon: PathBuf,
-    /// The socket of the server of the host's files, if the kernel needs one.
-    pub virtiofsd: PathBuf,
     /// The socket on which we wait for the agent.
     pub agent: PathBuf,
     /// The socket on which we wait for the monitor.
@@ -73,16 +71,8 @@ pub fn command(
     command.args(["-device", "virtio-serial-pci,max_ports=2"]);
     command.args(["-chardev", &format!("socket,id=agent,path={}", escape(&files.agent))]);
     command.args(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
-    match kernel.files {
-        FileSharing::NineP => {
-            let options = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
-            command.args(["-virtfs", options]);
-        }
-        FileSharing::VirtioFs(_) => {
-            command.args(["-chardev", &format!("socket,id=files,path={}", escape(&files.virtiofsd))]);
-            command.args(["-device", "vhost-user-fs-pci,chardev=files,tag=host"]);
-        }
-    }
+    let files_of_the_host = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap";
+    command.args(["-virtfs", files_of_the_host]);
     command.args(["-device", &format!("pcie-root-port,id={ROOT_PORT},slot=1")]);
     let socket = escape(&files.daemon);
     command.args(["-chardev", &format!("socket,id={CUDA_CHARDEV},path={socket},reconnect-ms=100")]);

@@ -3,11 +3,12 @@
 //! The division of a staged copy into pieces, and the number of threads.
 
 use crate::memory::copy::transfer::Transfer;
-use crate::state::memory::speeds::LONG_BYTES;
 use crate::state::memory::staging::Size;
 
 /// Minimum bytes of a copy to the device that several threads share. Half of that for copies from the device.
 const SHARED_BYTES: usize = 2 << 20;
+/// Minimum bytes of a copy that uses large staging buffers.
+const LARGE_BYTES: usize = 4 << 20;
 /// Minimum bytes of a copy that uses the longest staging buffers.
 const MAX_BYTES: usize = 32 << 20;
 /// Minimum bytes of a piece.
@@ -36,7 +37,7 @@ impl Division {
             return None;
         }
         let size = match bytes {
-            ..LONG_BYTES => Size::Small,
+            ..LARGE_BYTES => Size::Small,
             MAX_BYTES.. => Size::Long,
             _ => Size::Large,
         };

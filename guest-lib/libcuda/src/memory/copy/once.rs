@@ -44,10 +44,6 @@ impl Facts for Api {
     fn is_mapped(&self, transfer: Transfer) -> bool {
         staged::is_mapped(transfer)
     }
-
-    fn prefers_staged(&self, bytes: usize) -> bool {
-        self.driver.memory.speeds.prefers_staged(bytes)
-    }
 }
 
 impl Api {
@@ -92,10 +88,7 @@ fn carry_out(api: Api, copy: &LinearCopy, plan: &Plan) -> Result<bool, CudaError
         }
         Plan::Cached(transfer) => return cached::run(api, copy, transfer),
         Plan::Staged { transfer, division } => return staged::run(api, copy, transfer, division),
-        Plan::Pages(transfer) => {
-            let speeds = &api.driver.memory.speeds;
-            speeds.measure_pages(copy.bytes, || pages::run(api, copy, transfer, false))?;
-        }
+        Plan::Pages(transfer) => pages::run(api, copy, transfer, false)?,
     }
     Ok(true)
 }

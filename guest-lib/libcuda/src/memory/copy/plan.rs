@@ -131,8 +131,6 @@ pub trait Facts {
     fn threads(&self) -> [usize; 2];
     /// Returns whether the pageable memory is mapped at both ends as the transfer needs it.
     fn is_mapped(&self, transfer: Transfer) -> bool;
-    /// Returns whether a staged copy is preferable to one of pages.
-    fn prefers_staged(&self, bytes: usize) -> bool;
 }
 
 /// Plans a copy. `refused` is a plan whose execution had no effect: the next plan is returned.
@@ -189,7 +187,6 @@ fn plan_transfer(copy: &LinearCopy, transfer: Transfer, refused: Option<&Plan>, 
         && facts.may_post(stream)
         && facts.owns(device, bytes)
         && facts.is_mapped(transfer)
-        && facts.prefers_staged(bytes)
     {
         return Plan::Staged { transfer, division };
     }

@@ -22,7 +22,6 @@ struct Process {
     can_keep: bool,
     threads: [usize; 2],
     is_mapped: bool,
-    prefers_staged: bool,
     /// The queried facts, in order.
     asked: RefCell<Vec<&'static str>>,
 }
@@ -38,7 +37,6 @@ impl Default for Process {
             can_keep: true,
             threads: [4, 2],
             is_mapped: true,
-            prefers_staged: true,
             asked: RefCell::default(),
         }
     }
@@ -79,9 +77,6 @@ impl Facts for Process {
     }
     fn is_mapped(&self, _: Transfer) -> bool {
         self.answer("is_mapped", self.is_mapped)
-    }
-    fn prefers_staged(&self, _: usize) -> bool {
-        self.answer("prefers_staged", self.prefers_staged)
     }
 }
 
@@ -213,7 +208,6 @@ fn the_state_of_the_process_decides() {
         Process { is_broken: true, ..all() },
         Process { threads: [0, 0], ..all() },
         Process { is_mapped: false, ..all() },
-        Process { prefers_staged: false, ..all() },
     ] {
         assert_eq!(plans(process), with(posted, ["pages", "cached"]));
     }
@@ -257,7 +251,7 @@ fn only_what_is_needed_is_asked_and_the_expensive_parts_last() {
     assert_eq!(asked(waiting(DEVICE, PINNED, 1 << 20), None), "");
     let long = waiting(PAGEABLE, DEVICE, 1 << 20);
     assert_eq!(asked(long, None), "can_keep");
-    let staged = "is_broken may_post owns is_mapped prefers_staged";
+    let staged = "is_broken may_post owns is_mapped";
     assert_eq!(asked(long, Some(&first(long, &Process::default()))), staged);
     let copy = queued(PAGEABLE, DEVICE, 1 << 20);
     assert_eq!(asked(copy, Some(&first(copy, &Process::default()))), "", "nothing is asked twice");

@@ -2,9 +2,10 @@
 
 //! Copies of pageable memory through pinned memory of this process. Its processors move the bytes between the two, as
 //! NVIDIA's driver does, and the GPU moves them between pinned and device memory. For a buffer that is new to the
-//! device this is usually faster than having the worker read the pages directly, because the worker has to find and map
-//! them first ([`crate::state::memory::speeds`]).
+//! device this is faster than having the worker read the pages directly, because the worker has to find and map them first. Emulated
+//! processors, and too few of them, copy more slowly than that ([`threads`]).
 
+use std::arch::x86_64::__cpuid;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,6 +32,8 @@ const COPIES_BEFORE_LONG: u32 = 2;
 /// copies. More threads than usual slow down copies from the device if there are few slots.
 const MAX_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
+/// Minimum number of cores for such copies.
+const MIN_CORES: usize = 2;
 /// Minimum numbers of cores for one additional thread, and for two.
 const MANY_CORES: [usize; 2] = [8, 12];
 /// Maximum number of pieces that the GPU copies at once. Copies from the device always use it, others if as many are
@@ -53,9 +56,21 @@ pub fn threads() -> [usize; 2] {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted: Option<usize> = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         let more = MANY_CORES.iter().filter(|&&many| cores >= many).count();
-        let usual = if speed::is_on() { [USUAL_THREADS + more, USUAL_THREADS] } else { [0; 2] };
+        let pays = speed::is_on() && cores >= MIN_CORES && !is_emulated();
+        let usual = if pays { [USUAL_THREADS + more, USUAL_THREADS] } else { [0; 2] };
         usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MAX_THREADS))
     })
+}
+
+/// Returns whether QEMU emulates the processor, which then has QEMU's name for that among its features.
+fn is_emulated() -> bool {
+    const HYPERVISOR: u32 = 1 << 31;
+    const NAME: u32 = 0x4000_0000;
+    let name = || {
+        let leaf = __cpuid(NAME);
+        [leaf.ebx, leaf.ecx, leaf.edx].map(u32::to_le_bytes).concat()
+    };
+    __cpuid(1).ecx & HYPERVISOR != 0 && name() == b"TCGTCGTCGTCG"
 }
 
 /// Returns whether the first and the last page of the program's buffer are mapped for the transfer's reads or writes.
@@ -262,8 +277,7 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, division: Division) 
     } else {
         Ok(())
     };
-    let run = || staged.run(api, &mut staging);
-    match outcome.and_then(|()| memory.speeds.measure_staged(copy.bytes, run)) {
+    match outcome.and_then(|()| staged.run(api, &mut staging)) {
         Ok(()) => {
             memory.stagings.give_back(staging);
             Ok(true)

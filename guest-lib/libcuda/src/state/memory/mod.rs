@@ -13,7 +13,6 @@ pub mod ready;
 pub mod shadow;
 pub mod slabs;
 pub mod spares;
-pub mod speeds;
 pub mod staging;
 pub mod window;
 
@@ -32,7 +31,6 @@ use crate::state::memory::ready::Ahead;
 use crate::state::memory::shadow::Shadows;
 use crate::state::memory::slabs::Slabs;
 use crate::state::memory::spares::Spares;
-use crate::state::memory::speeds::Speeds;
 use crate::state::memory::staging::Stagings;
 use crate::state::memory::window::{ReservationWindow, Window};
 use crate::state::moving::{Moving, Movings};
@@ -50,8 +48,6 @@ pub struct Memory {
     pub claims: Claims,
     /// Pageable buffers that are copied repeatedly.
     pub cache: Cache,
-    /// The measured speed of copies of pageable buffers.
-    pub speeds: Speeds,
     /// Pinned memory for copies of pageable buffers.
     pub stagings: Stagings,
     /// `__managed__` variables.

@@ -2,11 +2,11 @@
 //! Checks that the files and tests in the tables of the threat model and of the support tiers exist.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
+
+use crate::{files, root};
 
 const PAGE: &str = "docs/threat-model.md";
 /// The page whose tables name features and their tests.
@@ -20,19 +20,10 @@ const SELFTEST: &str = "selftest";
 /// The table has at least this number of rows.
 const ROWS: usize = 30;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Paths and texts of the tracked files with this ending.
-fn files(ending: &str) -> Result<Vec<(String, String)>> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard", "--", &format!("*.{ending}")]);
-    let output = git.current_dir(root()).output().context("Cannot start git")?;
-    ensure!(output.status.success(), "git failed: {}", String::from_utf8_lossy(&output.stderr));
-    let paths = String::from_utf8(output.stdout)?;
-    let read = |path: &str| Some((path.to_owned(), fs::read_to_string(root().join(path)).ok()?));
-    Ok(paths.lines().filter_map(read).collect())
+/// Paths and texts of the files with this ending.
+fn texts(ending: &str) -> Result<Vec<(String, String)>> {
+    let read = |path: String| fs::read_to_string(root().join(&path)).map(|text| (path, text));
+    Ok(files(&[&format!("*.{ending}")])?.into_iter().map(read).collect::<Result<_, _>>()?)
 }
 
 struct Tests {
@@ -97,7 +88,7 @@ impl Tests {
 #[test]
 fn files_and_tests_of_the_table_exist() -> Result<()> {
     let text = fs::read_to_string(root().join(PAGE))?;
-    let tests = Tests { rust: files("rs")?, c: files("c")? };
+    let tests = Tests { rust: texts("rs")?, c: texts("c")? };
     let quoted = Regex::new("`([^`]+)`")?;
     let (mut problems, mut rows) = (Vec::new(), 0);
     let table = text.lines().skip_while(|line| !line.starts_with("| against |")).skip(2);
@@ -133,7 +124,7 @@ fn files_and_tests_of_the_table_exist() -> Result<()> {
 #[test]
 fn tests_of_tiers_exist() -> Result<()> {
     let text = fs::read_to_string(root().join(TIERS))?;
-    let tests = Tests { rust: files("rs")?, c: files("c")? };
+    let tests = Tests { rust: texts("rs")?, c: texts("c")? };
     let quoted = Regex::new("`([a-z_]+(?:::[a-z0-9_]+)+)`")?;
     let (mut problems, mut checked) = (Vec::new(), 0);
     for found in quoted.captures_iter(&text) {

@@ -2,9 +2,11 @@
 //! `cargo xtask explain` finds the way of functions of every kind.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use xtask::explain::{Place, STAGES, places, state};
+
+use crate::root;
 
 /// Functions, and the folders or files in which their ways lead. Ten of each kind of library.
 const WAYS: [(&[&str], &[&str]); 5] = [
@@ -84,10 +86,6 @@ const WAYS: [(&[&str], &[&str]); 5] = [
         &["guest-lib/cupti/names.txt", "guest-lib/cupti/src"],
     ),
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_owned()
-}
 
 #[test]
 fn fifty_names_lead_from_the_guest_to_the_tests() {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use regex::Regex;
+
+use crate::root;
 
 /// Names of C types for Rust; pointers and structures follow from them.
 const TYPES: [(&str, &str); 13] = [
@@ -44,7 +45,7 @@ fn glue_of_the_crate_for_stock_kernels() -> Result<()> {
 
 /// `only_c`: functions that Rust does not call.
 fn compare(header: &str, rust: &str, only_c: &[&str]) -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest-driver");
+    let folder = root().join("guest-driver");
     let mut wanted = of_header(&fs::read_to_string(folder.join(header))?)?;
     wanted.retain(|name, _| !only_c.contains(&name.as_str()));
     let found = of_rust(&fs::read_to_string(folder.join(rust))?)?;
