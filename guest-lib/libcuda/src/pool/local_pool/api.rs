@@ -290,7 +290,8 @@ pub fn access(api: Api, pool: &LocalPool, place: CUmemLocation) -> Result<u32, C
 
 /// Sets the access of a location.
 pub fn set_access(api: Api, pool: &LocalPool, place: CUmemLocation, flags: u32) -> Result<(), CudaError> {
-    if flags == ACCESS_READ {
+    // Of device memory, only the access of devices can be set.
+    if flags == ACCESS_READ || pool.home.is_device_memory() && place.kind != LOCATION_DEVICE {
         return Err(CudaError::NOT_SUPPORTED);
     }
     if place.kind == LOCATION_DEVICE {
@@ -311,9 +312,8 @@ pub fn set_access(api: Api, pool: &LocalPool, place: CUmemLocation, flags: u32) 
         (LOCATION_DEVICE, _) => {
             state.devices.insert(place.id);
         }
-        // The host always has access to host memory, and never to device memory.
+        // The host always has access to host memory.
         (_, ACCESS_NONE) if !pool.is_managed() => return Err(CudaError::NOT_SUPPORTED),
-        _ if pool.home.is_device_memory() => return Err(CudaError::NOT_SUPPORTED),
         _ => state.host = flags == ACCESS_READ_WRITE,
     }
     Ok(())
