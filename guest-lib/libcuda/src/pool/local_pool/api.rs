@@ -329,3 +329,23 @@ impl Api {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_manages_what_others_may_use() {
+        for (visible_devices, is_supported, handle_types, usage, expected) in [
+            (1, true, 0, 0, true),
+            (2, true, 0, 0, false),
+            (1, false, 0, 0, false),
+            (1, true, 1, 0, false),
+            (1, true, 8, 0, false),
+            (1, true, 0, 2, false),
+        ] {
+            let is_local = may_be_local(visible_devices, is_supported, handle_types, usage);
+            assert_eq!(is_local, expected, "{visible_devices} {is_supported} {handle_types} {usage}");
+        }
+    }
+}
