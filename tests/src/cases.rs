@@ -291,6 +291,7 @@ pub const CASES: &[Case] = &[
     Case::new("texture_references"),
     Case::new("pools"),
     Case::new("stream_allocations"),
+    Case::new("device_pools"),
     Case::new("host_pools"),
     Case::new("virtual_memory"),
     Case::new("virtual_host_memory"),

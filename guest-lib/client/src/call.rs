@@ -14,12 +14,11 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::deferred_frees::DeferredFree;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{
-    Caller, ClientError, CudaError, Session, broken, caller, calls, changes, deferred_frees, idle, lane,
-    output, process, thread, trace,
+    Caller, ClientError, CudaError, Session, broken, caller, calls, changes, idle, lane, output, process,
+    thread, trace,
 };
 
 /// Bulk up to this many bytes travels in the payload of a request: copying it is cheaper than pinning its pages.
@@ -295,9 +294,6 @@ impl<'s> Call<'s> {
             return Err(CudaError::NOT_SUPPORTED);
         }
         debug_assert!(!self.posted || opcode.facts().is_postable(), "{} may not be posted", opcode.name());
-        if self.way == Way::Any {
-            self.free_deferred(opcode);
-        }
         changes::count_in_captures(self.caller);
         idle::begin(opcode, self.posted, touched);
         let (mut buffers, ended) = (take_buffers(), broken::ended());
@@ -336,18 +332,6 @@ impl<'s> Call<'s> {
             // Has no effect, and comes here if it fails as well.
             let _ = calls::cuCtxGetStreamPriorityRange(&mut self.session.internal().context(self.context));
         }
-    }
-
-    /// Frees memory that the program has freed in stream order, if the call with number `opcode` could show that it is not free.
-    ///
-    /// Not for a fork's child, in which the lock of a thread that was freeing stays locked.
-    fn free_deferred(&self, opcode: Opcode) {
-        deferred_frees::free_before(opcode, |DeferredFree { context, stream, address, .. }| {
-            let call = &mut self.session.internal().context(context);
-            if let Err(error) = calls::cuMemFreeAsync(call, address, stream) {
-                log::debug!("cuMemFreeAsync of deferred memory: {error}");
-            }
-        });
     }
 
     fn exchange<T>(

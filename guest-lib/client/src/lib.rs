@@ -13,7 +13,6 @@ pub mod call;
 pub mod caller;
 pub mod calls;
 pub mod changes;
-pub mod deferred_frees;
 pub mod device;
 pub mod error;
 pub mod idle;

@@ -14,7 +14,7 @@ use crate::outstanding::{Outstanding, Permit};
 use crate::touched::{ORDER, Touched};
 use crate::transport::{Limits, Transport};
 use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
-use crate::{Call, Caller, ClientError, CudaError, caller, calls, deferred_frees, idle, logging, process};
+use crate::{Call, Caller, ClientError, CudaError, caller, calls, idle, logging, process};
 
 /// The maximum number of devices that a worker may report. Bounds the tables of this library.
 const MAX_DEVICES: u32 = 256;
@@ -184,7 +184,6 @@ impl Session {
     /// Returns whether the device has no work for this process, and no error of a posted call to report to the calling thread.
     pub fn is_idle(&self) -> bool {
         idle::is_idle()
-            && !deferred_frees::any()
             && !lane::has_deferred_error()
             && !caller::has_left()
             && process::check().is_ok()

@@ -16,8 +16,8 @@ use crate::state::devices::Devices;
 use crate::state::dumps;
 use crate::state::externals::Externals;
 use crate::state::greens::Greens;
-use crate::state::host_pools::table::HostPools;
 use crate::state::kept::Kept;
+use crate::state::local_pools::table::LocalPools;
 use crate::state::memory::Memory;
 use crate::state::modules::Modules;
 use crate::state::modules::functions::Functions;
@@ -60,7 +60,7 @@ pub struct Driver {
     /// Memory pools of devices.
     pub pools: Pools,
     /// Memory pools of the host, and of managed memory.
-    pub host_pools: HostPools,
+    pub local_pools: LocalPools,
     /// Unfinished cuLink* links.
     pub links: Links,
     /// Classifies addresses of the program as device memory, pinned memory or managed memory.
@@ -112,7 +112,7 @@ impl Driver {
             externals: Externals::default(),
             textures: Textures::default(),
             pools: Pools::default(),
-            host_pools: HostPools::default(),
+            local_pools: LocalPools::default(),
             links: Links::default(),
             memory: Memory::default(),
             vmm: Vmm::default(),

@@ -43,6 +43,9 @@ entry_points! {
     /// Exports memory of `cuMemAlloc` to other processes: the whole allocation that contains `dptr`.
     call cuIpcGetMemHandle(api, pHandle: Out<CUipcMemHandle>, dptr: u64) {
         pHandle.check()?;
+        if api.driver.local_pools.contain(dptr) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         api.driver.memory.ahead.share();
         pHandle.set(handle_of(calls::cuIpcGetMemHandle(&mut api.in_context()?, DevicePtr(dptr))?))
     }

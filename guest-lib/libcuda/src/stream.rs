@@ -18,7 +18,9 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::handles::{Kind, check};
+use crate::pool::local_pool::api::key_of;
 use crate::state::captures::Capturing;
+use crate::state::local_pools::space::StreamKey;
 use crate::state::moving::Attachment;
 use crate::state::streams::Stream;
 use crate::work::make::NON_BLOCKING;
@@ -44,10 +46,23 @@ fn destroy(api: Api, handle: u64) -> Result<(), CudaError> {
     }
     let mut call = api.in_context_of(handle)?.posted_if(api.may_post(handle));
     let stream = api.capturing(handle)?;
+    if !api.driver.captures.any() {
+        let key = StreamKey { context: stream.context, stream: handle, thread: None };
+        api.driver.local_pools.mark_frees_of(api, key);
+    }
     calls::cuStreamDestroy_v2(&mut call, StreamId(handle))?;
     api.driver.streams.remove(handle);
     api.driver.captures.ended(stream);
     Ok(())
+}
+
+/// Notes that a stream has ended the work that comes before the free with this number.
+fn note_reached(api: Api, handle: u64, frees: u64) {
+    if frees > 0
+        && let Ok(key) = key_of(api, handle)
+    {
+        api.driver.local_pools.reached(frees, |stream| stream == key);
+    }
 }
 
 impl Api {
@@ -90,16 +105,20 @@ entry_points! {
     /// Waits for the stream's work.
     call cuStreamSynchronize / cuStreamSynchronize_ptsz (api, hStream: u64) {
         let mut call = api.in_context_of(hStream)?;
+        let frees = api.driver.local_pools.frees_so_far();
         if !(api.may_post(hStream) && api.is_idle()) {
             calls::cuStreamSynchronize(&mut call, api.stream(hStream)?)?;
         }
+        note_reached(api, hStream, frees);
         api.synchronized();
         Ok(())
     }
 
     /// Returns `CUDA_ERROR_NOT_READY` while the stream has work.
     call cuStreamQuery / cuStreamQuery_ptsz (api, hStream: u64) {
+        let frees = api.driver.local_pools.frees_so_far();
         calls::cuStreamQuery(&mut api.in_context_of(hStream)?, api.stream(hStream)?)?;
+        note_reached(api, hStream, frees);
         api.synchronized();
         Ok(())
     }

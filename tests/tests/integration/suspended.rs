@@ -19,8 +19,8 @@ use crate::replaced::REPLACE;
 use crate::{LIMIT, finish_case};
 
 /// Programs of the table, with what each one has: threads and streams, events, graphs, a library, textures, pinned memory,
-/// memory of `cuMemCreate`, and memory that processes share.
-const PROGRAMS: [&str; 11] = [
+/// memory of `cuMemCreate`, memory that processes share, and pools.
+const PROGRAMS: [&str; 12] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -32,6 +32,7 @@ const PROGRAMS: [&str; 11] = [
     "pinned_memory",
     "virtual_memory",
     "sharing",
+    "device_pools",
 ];
 /// More of them, with random work of several threads in all kinds of memory, and transforms: the emulator takes minutes for that.
 const ON_GPUS: [&str; 4] = ["random_streams", "fft", "managed_memory", "managed_moves"];

@@ -76,7 +76,7 @@ fn pool_create(out: Out<CUmemoryPool>, props: In<CUmemPoolProps>) -> CuResult<()
     }
     let ordinal = props.device_ordinal()?;
     let shared = if props.is_shareable() { Some(SharedPool::new()?) } else { None };
-    let pool = Pool { default: false, shared, ..Pool::new(Home::of_device(ordinal)) };
+    let pool = Pool { default: false, most: props.most()?, shared, ..Pool::new(Home::of_device(ordinal)) };
     out.set_if_wanted(Arc::new(pool).publish());
     Ok(())
 }

@@ -23,7 +23,7 @@ use shared::SharedPool;
 /// A pool's handle.
 pub type CUmemoryPool = Handle<Pool>;
 
-/// Sizes and maximum sizes of host pools are multiples of this number of bytes.
+/// Maximum sizes of pools are multiples of this number of bytes.
 const CHUNK: u64 = 32 << 20;
 /// An upper bound for the memory of a process, in bytes.
 const MAX_BYTES: u64 = 1 << 46;
@@ -77,6 +77,8 @@ pub(super) trait PoolProperties {
     fn home(&self) -> CuResult<Home>;
     /// Returns the device.
     fn device_ordinal(&self) -> CuResult<CUdevice>;
+    /// Returns the maximum bytes of the pool.
+    fn most(&self) -> CuResult<u64>;
     /// Creates a pool of host or managed memory.
     fn of_host(&self, home: Home) -> CuResult<Pool>;
 }
@@ -111,7 +113,6 @@ impl PoolProperties for CUmemPoolProps {
     }
 
     fn of_host(&self, home: Home) -> CuResult<Pool> {
-        let most = (self.max_bytes as u64).checked_next_multiple_of(CHUNK);
         let limited = home.is_managed() && (self.max_bytes != 0 || self.usage != 0);
         if limited || self.is_shareable() && !home.is_of_node() {
             return Err(INVALID);
@@ -119,12 +120,15 @@ impl PoolProperties for CUmemPoolProps {
         if self.is_shareable() {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let most = match most {
-            None | Some(0) => u64::MAX,
-            Some(MAX_BYTES..) => return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
-            Some(most) => most,
-        };
-        Ok(Pool { default: false, most, ..Pool::new(home) })
+        Ok(Pool { default: false, most: self.most()?, ..Pool::new(home) })
+    }
+
+    fn most(&self) -> CuResult<u64> {
+        match (self.max_bytes as u64).checked_next_multiple_of(CHUNK) {
+            None | Some(0) => Ok(u64::MAX),
+            Some(MAX_BYTES..) => Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+            Some(most) => Ok(most),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ impl Driver {
         self.memory.stagings.forget_context(context);
         self.memory.copy_streams.forget_context(context);
         self.memory.ranges.remove_device_where(|range| range.context == context);
-        self.host_pools.detach_all(self, context);
+        self.local_pools.detach_all(self, context);
         self.orphan_host_maps(context);
         let of_context =
             |range: &HostRange| range.context == context && range.kind != HostKind::ManagedVariable;

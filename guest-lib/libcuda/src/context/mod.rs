@@ -174,6 +174,7 @@ fn or_current(api: Api, context: u64) -> Result<u64, CudaError> {
 
 fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     let visible = api.driver.memory.visible.so_far();
+    let frees = api.driver.local_pools.frees_so_far();
     // All calls that were counted in `visible` are counted as calls, too: if these have no work, those have none.
     if !api.is_idle() {
         let call = &mut api.call_in(ContextId(context));
@@ -187,6 +188,7 @@ fn synchronize(api: Api, context: u64) -> Result<(), CudaError> {
     } else {
         api.driver.memory.visible.end(visible);
     }
+    api.driver.local_pools.reached(frees, |stream| stream.context == context);
     api.context_synchronized();
     Ok(())
 }

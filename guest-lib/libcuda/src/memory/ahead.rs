@@ -91,13 +91,14 @@ impl Api {
         Ok(())
     }
 
-    /// Frees the stock, all of it or what cuMemGetInfo would show. Returns whether anything was freed.
+    /// Frees the stock, all of it with what pools keep unused, or what cuMemGetInfo would show. Returns whether anything was freed.
     pub fn give_back_ready(&self, all: bool) -> bool {
+        let pooled = all && self.driver.local_pools.release_unused(*self);
         let ready = self.driver.memory.ahead.take_ready(all);
         for &address in &ready {
             // A destroyed context has already freed its memory.
             let _ = calls::cuMemFree_v2(&mut self.internal().call(), DevicePtr(address));
         }
-        !ready.is_empty()
+        pooled || !ready.is_empty()
     }
 }

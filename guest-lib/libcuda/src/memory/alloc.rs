@@ -2,7 +2,6 @@
 
 //! Device memory.
 
-use virtio_cuda_client::deferred_frees::{self, DeferredFree};
 use virtio_cuda_client::protocol::{DevicePtr, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
@@ -10,13 +9,11 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::Out;
 use crate::memory::host;
-use crate::pool::host_pool;
+use crate::pool::local_pool::{self, api::InDevice};
 use crate::pool::pool_in_use;
 use crate::state::externals::EXTERNAL;
-use crate::state::memory::ranges::{DEFAULT_POOL, HostKind};
+use crate::state::memory::ranges::HostKind;
 
-/// `CU_STREAM_PER_THREAD`.
-const PER_THREAD_STREAM: u64 = 2;
 /// Owner of captured allocations: neither an object nor the program.
 const IN_GRAPH: u64 = 1;
 
@@ -27,8 +24,11 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     let ranges = &api.driver.memory.ranges;
     match ranges.host(dptr).map(|range| range.kind) {
         Some(HostKind::Managed) => return host::free(api, dptr, HostKind::Managed),
-        Some(kind) if kind.is_pooled() => return host_pool::api::free(api, dptr),
+        Some(kind) if kind.is_pooled() => return local_pool::api::free(api, dptr),
         _ => {}
+    }
+    if let Some(pooled) = InDevice::find(api, dptr)? {
+        return pooled.free(api);
     }
     // The device refuses an address that is not an allocation. The entry is removed first: once the memory is free,
     // another thread can get the same address.
@@ -58,11 +58,6 @@ pub fn capture_allocation(api: Api, bytes: u64, stream: StreamId) -> Result<u64,
 /// Returns the driver's error for an address that it does not know.
 fn not_found(error: CudaError) -> CudaError {
     if error == CudaError::INVALID_VALUE { CudaError::NOT_FOUND } else { error }
-}
-
-/// Returns whether freed memory of the pool may stay in the stream for the next allocation.
-fn may_defer_free(api: Api, stream: StreamId, pool: u64) -> bool {
-    pool == DEFAULT_POOL && stream.0 != PER_THREAD_STREAM && api.may_post(stream.0)
 }
 
 entry_points! {
@@ -104,12 +99,14 @@ entry_points! {
         if api.captures(stream) {
             return dptr.set(capture_allocation(api, bytesize as u64, stream)?);
         }
-        let (bytes, pool, context) = (bytesize as u64, pool_in_use(api)?, api.context()?);
-        let deferred = may_defer_free(api, stream, pool).then(|| deferred_frees::take(context, stream, bytes)).flatten();
-        let address = match deferred {
-            Some(address) => address.0,
-            None => calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0,
-        };
+        let (bytes, pool) = (bytesize as u64, pool_in_use(api)?);
+        if let Some(pool) = api.driver.local_pools.get(pool) {
+            return match local_pool::api::allocate(api, &pool, bytes, hStream)? {
+                Some(address) => dptr.set(address),
+                None => dptr.set(capture_allocation(api, bytes, stream)?),
+            };
+        }
+        let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0;
         api.track_pooled(address, bytes, pool)?;
         dptr.set(address)
     }
@@ -125,7 +122,7 @@ entry_points! {
                 return Err(CudaError::NOT_SUPPORTED);
             }
             Some(range) if range.kind.is_pooled() => {
-                return host_pool::api::free_in_order(api, dptr, hStream);
+                return local_pool::api::free_in_order(api, dptr, hStream);
             }
             _ => {}
         }
@@ -133,15 +130,10 @@ entry_points! {
             return Err(CudaError::NOT_SUPPORTED);
         }
         let stream = api.stream(hStream)?;
-        let known = ranges.take_device(dptr, |range| range.owner == 0);
-        let context = api.context();
-        if let (Some(range), Ok(context)) = (&known, context)
-            && range.context == context.0
-            && may_defer_free(api, stream, range.pool)
-            && deferred_frees::defer(DeferredFree { context, stream, bytes: range.bytes, address: DevicePtr(dptr) })
-        {
-            return Ok(());
+        if let Some(pooled) = InDevice::find(api, dptr)? {
+            return pooled.free_in_order(api, hStream);
         }
+        let known = ranges.take_device(dptr, |range| range.owner == 0);
         calls::cuMemFreeAsync(&mut api.in_context()?, DevicePtr(dptr), stream).inspect_err(|_| {
             if let Some(range) = known {
                 ranges.add_device(range);
@@ -171,6 +163,8 @@ entry_points! {
             (range.device_address, range.bytes)
         } else if let Some(range) = ranges.device(dptr) {
             (range.start, range.bytes)
+        } else if api.driver.local_pools.contain(dptr) {
+            return Err(CudaError::NOT_FOUND);
         } else {
             let found = calls::cuMemGetAddressRange_v2(&mut api.in_context()?, DevicePtr(dptr));
             let (base, bytes) = found.map_err(not_found)?;

@@ -21,7 +21,9 @@ impl Api {
             return;
         }
         match &range.pool {
-            Some(pool) => pool.free_now(*self, &range),
+            Some(pool) => {
+                pool.free_now(*self, range.start..range.start + range.bytes, range.context, true);
+            }
             None => self.driver.detach(&range),
         }
     }

@@ -121,7 +121,7 @@ impl Api {
     /// Like [`Self::device_place`], for calls in which the memory must be a device's: memory from a host pool is not.
     pub fn place_of_device(&self, address: u64) -> Place {
         match self.device_place(address) {
-            Place::Pinned { host, .. } if self.driver.memory.is_of_host_pool(host) => Place::Device(0),
+            Place::Pinned { host, .. } if self.driver.memory.is_of_local_pool(host) => Place::Device(0),
             place => place,
         }
     }

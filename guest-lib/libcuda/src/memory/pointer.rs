@@ -11,9 +11,8 @@ use virtio_cuda_client::transport::UserMemory;
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In};
-use crate::pool::default_pool;
 use crate::state::externals::EXTERNAL;
-use crate::state::memory::ranges::{DEFAULT_POOL, DeviceRange, HostKind};
+use crate::state::memory::ranges::{DeviceRange, HostKind};
 
 /// `CU_MEMORYTYPE_*`.
 const HOST: u32 = 1;
@@ -173,7 +172,6 @@ impl Facts {
             attribute::MAPPING_BASE_ADDR => long(self.mapping.0),
             attribute::MAPPING_SIZE => long(self.mapping.1),
             attribute::ALLOWED_HANDLE_TYPES => long(0),
-            attribute::MEMPOOL_HANDLE if self.pool == DEFAULT_POOL => long(default_pool(api, self.device)?),
             attribute::MEMPOOL_HANDLE => long(self.pool),
             _ => Err(CudaError::INVALID_VALUE),
         }

@@ -172,7 +172,7 @@ impl Api {
     pub fn synchronized(&self) {
         // The program does not get errors of these calls.
         let api = self.internal();
-        self.driver.host_pools.settle_pools(api);
+        self.driver.local_pools.settle_pools(api);
         api.end_all_sharing();
         if !self.variables_are_stale() {
             return;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Memory pools.
+//! Memory pools: those of this library ([`local_pool`]), and those of the device's driver.
 
-pub mod host_pool;
+pub mod local_pool;
 
 use std::os::fd::IntoRawFd;
 
 use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps, CUmemPoolPtrExportData};
-use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, PoolProperties};
+use virtio_cuda_client::protocol::{DeviceOrdinal, DevicePtr, MemoryPoolId, PoolProperties};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -15,8 +15,8 @@ use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
 use crate::memory::alloc::capture_allocation;
-use crate::state::host_pools::table::Home;
-use crate::state::memory::ranges::DEFAULT_POOL;
+use crate::pool::local_pool::api::is_local;
+use crate::state::local_pools::table::Home;
 use crate::tokens::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
@@ -35,24 +35,32 @@ const HANDLE_TYPE_FABRIC: u32 = 8;
 /// Maximum bytes of a pool; more than any device has.
 const MAX_POOL: usize = 1 << 47;
 
-/// Returns the pool of `cuMemAllocAsync`, as in [`crate::state::memory::ranges::DeviceRange::pool`].
+/// Returns the pool of `cuMemAllocAsync`.
 pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
     let device = api.driver.contexts.device_of(api.context()?.0)?;
-    Ok(api.driver.pools.lock().current.get(&device).copied().unwrap_or(DEFAULT_POOL))
+    current_pool(api, device as i32)
 }
 
 /// Returns a device's default pool.
-pub fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
+fn default_pool(api: Api, device: i32) -> Result<u64, CudaError> {
     let number = api.driver.devices.check(device)?.on_wire();
+    if is_local(api, device, 0, 0)? {
+        return Ok(api.driver.local_pools.default_of(Home::of_device(device)));
+    }
+    Ok(drivers_pool(api, number)?.0)
+}
+
+/// Returns the default pool of the device's driver.
+pub fn drivers_pool(api: Api, device: DeviceOrdinal) -> Result<MemoryPoolId, CudaError> {
     // Locked during the query, so that the pool gets only one handle.
     let mut tables = api.driver.pools.lock();
-    if let Some(&pool) = tables.defaults.get(&(device as u32)) {
-        return Ok(pool);
+    if let Some(&pool) = tables.defaults.get(&device.0) {
+        return Ok(MemoryPoolId(pool));
     }
     let pool = new_handle(Kind::Pool);
-    calls::cuDeviceGetDefaultMemPool(&mut api.call(), number, MemoryPoolId(pool))?;
-    tables.defaults.insert(device as u32, pool);
-    Ok(pool)
+    calls::cuDeviceGetDefaultMemPool(&mut api.call(), device, MemoryPoolId(pool))?;
+    tables.defaults.insert(device.0, pool);
+    Ok(MemoryPoolId(pool))
 }
 
 fn current_pool(api: Api, device: i32) -> Result<u64, CudaError> {
@@ -63,23 +71,25 @@ fn current_pool(api: Api, device: i32) -> Result<u64, CudaError> {
 
 fn set_current_pool(api: Api, device: i32, pool: u64) -> Result<(), CudaError> {
     let number = api.driver.devices.check(device)?.on_wire();
-    let id = api.driver.pools.check(pool)?;
-    calls::cuDeviceSetMemPool(&mut api.call(), number, id)?;
+    if let Some(pool) = api.driver.local_pools.get(pool) {
+        if pool.home != Home::of_device(device) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+    } else {
+        let id = api.driver.pools.check(pool)?;
+        calls::cuDeviceSetMemPool(&mut api.call(), number, id)?;
+    }
     api.driver.pools.lock().current.insert(device as u32, pool);
     Ok(())
 }
 
-/// Returns the home of a location's pools: a device, or a home of pools of this library.
-fn home_of(
-    api: Api,
-    location: In<CUmemLocation>,
-    kind: u32,
-) -> Result<(CUmemLocation, Option<Home>), CudaError> {
+/// Returns the home of a location's pools.
+fn home_of(api: Api, location: In<CUmemLocation>, kind: u32) -> Result<Home, CudaError> {
     let location = location.get()?;
     if location.kind > LOCATION_NUMA {
         return Err(CudaError::NOT_SUPPORTED);
     }
-    Ok((location, Home::of(&api.driver.devices, kind, location)?))
+    Home::of(&api.driver.devices, kind, location)
 }
 
 entry_points! {
@@ -94,9 +104,10 @@ entry_points! {
         if props.kind == TYPE_MANAGED && props.handle_types == 0 && props.location.kind > LAST_LOCATION {
             return Err(CudaError::NOT_SUPPORTED);
         }
-        if let Some(home) = Home::of(&api.driver.devices, props.kind, props.location)? {
+        let home = Home::of(&api.driver.devices, props.kind, props.location)?;
+        if !home.is_device_memory() {
             let (most, shareable) = (props.max_bytes as u64, props.handle_types != 0);
-            return pool.set(host_pool::api::create(api, home, most, props.usage, shareable)?);
+            return pool.set(local_pool::api::create(api, home, most, props.usage, shareable)?);
         }
         if props.handle_types == HANDLE_TYPE_FABRIC {
             return Err(CudaError::NOT_SUPPORTED);
@@ -105,6 +116,9 @@ entry_points! {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         api.driver.devices.check(props.location.id).map_err(|_| CudaError::INVALID_VALUE)?;
+        if is_local(api, props.location.id, props.handle_types, props.usage)? {
+            return pool.set(local_pool::api::create(api, home, props.max_bytes as u64, 0, false)?);
+        }
         let handle = new_handle(Kind::Pool);
         let properties = PoolProperties {
             kind: props.kind,
@@ -124,7 +138,7 @@ entry_points! {
     /// Exports a pool to other processes, as a file descriptor.
     call cuMemPoolExportToShareableHandle(api, handle_out: Out<i32>, pool: u64, handleType: u32, flags: u64) {
         handle_out.check()?;
-        // Host pools cannot be shared: `check` refuses them.
+        // Pools of this library cannot be shared: `check` refuses them.
         let id = api.driver.pools.check(pool)?;
         if handleType != HANDLE_TYPE_FILE || flags != 0 {
             return Err(CudaError::INVALID_VALUE);
@@ -149,6 +163,9 @@ entry_points! {
     /// Exports an allocation of an exported pool.
     call cuMemPoolExportPointer(api, shareData_out: Out<CUmemPoolPtrExportData>, ptr: u64) {
         shareData_out.check()?;
+        if api.driver.local_pools.contain(ptr) {
+            return Err(CudaError::INVALID_VALUE);
+        }
         shareData_out.set(handle_of(calls::cuMemPoolExportPointer(&mut api.in_context()?, DevicePtr(ptr))?))
     }
 
@@ -164,8 +181,10 @@ entry_points! {
 
     /// Destroys a pool. Devices whose current pool it is return to their default pool.
     call cuMemPoolDestroy(api, pool: u64) {
-        if let Some(pool) = api.driver.host_pools.get(pool) {
-            return api.driver.host_pools.destroy_pool(api, &pool);
+        if let Some(local) = api.driver.local_pools.get(pool) {
+            api.driver.local_pools.destroy_pool(api, &local)?;
+            api.driver.pools.lock().current.retain(|_, current| *current != pool);
+            return Ok(());
         }
         let id = api.driver.pools.check(pool)?;
         calls::cuMemPoolDestroy(&mut api.call(), id)?;
@@ -191,9 +210,9 @@ entry_points! {
     /// Makes a pool the current one of a device, for device memory or managed memory according to the pool.
     call cuDeviceSetMemPool(api, dev: i32, pool: u64) {
         api.driver.devices.check(dev).map_err(|_| CudaError::INVALID_VALUE)?;
-        if let Some(pool) = api.driver.host_pools.get(pool) {
+        if let Some(pool) = api.driver.local_pools.get(pool).filter(|pool| !pool.home.is_device_memory()) {
             let here = Home { kind: TYPE_MANAGED, place: LOCATION_DEVICE, id: dev };
-            return api.driver.host_pools.set_current(here, pool);
+            return api.driver.local_pools.set_current(here, pool);
         }
         set_current_pool(api, dev, pool)
     }
@@ -202,8 +221,8 @@ entry_points! {
     call cuMemGetDefaultMemPool(api, pool_out: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
         pool_out.check()?;
         pool_out.set(match home_of(api, location, r#type)? {
-            (_, Some(home)) => api.driver.host_pools.default_of(home),
-            (device, None) => default_pool(api, device.id)?,
+            home if home.is_device_memory() => default_pool(api, home.id)?,
+            home => api.driver.local_pools.default_of(home),
         })
     }
 
@@ -211,20 +230,19 @@ entry_points! {
     call cuMemGetMemPool(api, pool: Out<u64>, location: In<CUmemLocation>, r#type: u32) {
         pool.check()?;
         pool.set(match home_of(api, location, r#type)? {
-            (_, Some(home)) => api.driver.host_pools.current_of(home),
-            (device, None) => current_pool(api, device.id)?,
+            home if home.is_device_memory() => current_pool(api, home.id)?,
+            home => api.driver.local_pools.current_of(home),
         })
     }
 
     /// Makes a pool the current one of a location.
     call cuMemSetMemPool(api, location: In<CUmemLocation>, r#type: u32, pool: u64) {
-        match home_of(api, location, r#type)? {
-            (_, Some(home)) => {
-                let pool = api.driver.host_pools.get(pool).ok_or(CudaError::INVALID_VALUE)?;
-                api.driver.host_pools.set_current(home, pool)
-            }
-            (device, None) => set_current_pool(api, device.id, pool),
+        let home = home_of(api, location, r#type)?;
+        if home.is_device_memory() {
+            return set_current_pool(api, home.id, pool);
         }
+        let pool = api.driver.local_pools.get(pool).ok_or(CudaError::INVALID_VALUE)?;
+        api.driver.local_pools.set_current(home, pool)
     }
 
     /// Returns an attribute of a pool.
@@ -232,8 +250,8 @@ entry_points! {
         if value.address() == 0 {
             return Err(CudaError::INVALID_VALUE);
         }
-        let answer = if let Some(pool) = api.driver.host_pools.get(pool) {
-            host_pool::api::attribute(&pool, attr)?
+        let answer = if let Some(pool) = api.driver.local_pools.get(pool) {
+            local_pool::api::attribute(&pool, attr)?
         } else {
             let id = api.driver.pools.check(pool)?;
             if !(1..=LAST_ATTRIBUTE).contains(&attr) {
@@ -248,8 +266,8 @@ entry_points! {
 
     /// Sets an attribute of a pool.
     call cuMemPoolSetAttribute(api, pool: u64, attr: i32, value: HostPtr) {
-        if let Some(pool) = api.driver.host_pools.get(pool) {
-            return host_pool::api::set_attribute(&pool, attr, value);
+        if let Some(pool) = api.driver.local_pools.get(pool) {
+            return local_pool::api::set_attribute(&pool, attr, value);
         }
         let id = api.driver.pools.check(pool)?;
         // SAFETY: the first attributes are an `int`, the others a `cuuint64_t`.
@@ -265,8 +283,8 @@ entry_points! {
     /// Returns the access of a location to a pool's memory.
     call cuMemPoolGetAccess(api, flags: Out<u32>, memPool: u64, location: In<CUmemLocation>) {
         flags.check()?;
-        if let Some(pool) = api.driver.host_pools.get(memPool) {
-            return flags.set(host_pool::api::access(api, &pool, location.get()?)?);
+        if let Some(pool) = api.driver.local_pools.get(memPool) {
+            return flags.set(local_pool::api::access(api, &pool, location.get()?)?);
         }
         let id = api.driver.pools.check(memPool)?;
         let place = location.get()?;
@@ -283,13 +301,13 @@ entry_points! {
 
     /// Sets the access of locations to a pool's memory.
     call cuMemPoolSetAccess(api, pool: u64, map: In<CUmemAccessDesc>, count: usize) {
-        if let Some(pool) = api.driver.host_pools.get(pool) {
+        if let Some(pool) = api.driver.local_pools.get(pool) {
             if count == 0 {
                 return Err(CudaError::INVALID_VALUE);
             }
             return (0..count).try_for_each(|index| {
                 let CUmemAccessDesc { location, flags } = map.at(index)?;
-                host_pool::api::set_access(api, &pool, location, flags)
+                local_pool::api::set_access(api, &pool, location, flags)
             });
         }
         let id = api.driver.pools.check(pool)?;
@@ -303,8 +321,8 @@ entry_points! {
 
     /// Releases unused memory of a pool.
     call cuMemPoolTrimTo(api, pool: u64, minBytesToKeep: usize) {
-        if let Some(pool) = api.driver.host_pools.get(pool) {
-            return host_pool::api::trim(api, &pool, minBytesToKeep as u64);
+        if let Some(pool) = api.driver.local_pools.get(pool) {
+            return local_pool::api::trim(api, &pool, minBytesToKeep as u64);
         }
         let id = api.driver.pools.check(pool)?;
         calls::cuMemPoolTrimTo(&mut api.call(), id, minBytesToKeep as u64)
@@ -313,8 +331,8 @@ entry_points! {
     /// Allocates from a pool in stream order.
     call cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, pool: u64, hStream: u64) {
         dptr.check()?;
-        if let Some(pool) = api.driver.host_pools.get(pool) {
-            return match host_pool::api::allocate(api, &pool, bytesize as u64, hStream)? {
+        if let Some(pool) = api.driver.local_pools.get(pool) {
+            return match local_pool::api::allocate(api, &pool, bytesize as u64, hStream)? {
                 Some(address) => dptr.set(address),
                 None => dptr.set(capture_allocation(api, bytesize as u64, api.stream(hStream)?)?),
             };

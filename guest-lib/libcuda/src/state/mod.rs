@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! The tables of the library: what exists, and what is known about it. They make no calls, except that a mark of a host
-//! pool destroys its event ([`host_pools::mark`]).
+//! pool destroys its event ([`local_pools::mark`]).
 
 pub mod advice;
 pub mod arrays;
@@ -13,9 +13,9 @@ pub mod devices;
 pub mod dumps;
 pub mod externals;
 pub mod greens;
-pub mod host_pools;
 pub mod in_callback;
 pub mod kept;
+pub mod local_pools;
 pub mod memory;
 pub mod modules;
 pub mod moving;

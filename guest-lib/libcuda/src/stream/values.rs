@@ -39,6 +39,10 @@ fn on_wire(one: &CUstreamBatchMemOpParams, api: Api) -> Result<MemoryOperation, 
         _ => return Err(CudaError::INVALID_VALUE),
     };
     let address = api.device_place(one.address).device().ok_or(CudaError::INVALID_VALUE)?;
+    // NVIDIA's driver refuses memory of pools.
+    if api.driver.local_pools.contain(address) {
+        return Err(CudaError::INVALID_VALUE);
+    }
     let (operation, flags) = (one.operation, one.flags);
     Ok(MemoryOperation { operation, flags, address: DevicePtr(address), value })
 }

@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::memory::attach::{attach_window, has_room};
-use crate::state::host_pools::table::Home;
+use crate::state::local_pools::table::Home;
 use crate::state::memory::ranges::{HostKind, HostRange};
 use crate::state::moving::pages::{Store, close, open};
 use crate::state::reservations::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
@@ -248,7 +248,7 @@ impl Api {
     /// Must be called when a context exists: makes host memory of this library accessible to the GPU through it, if the
     /// GPU accessed it through destroyed contexts.
     pub fn adopt_host_memory(self, context: u64) {
-        self.driver.host_pools.adopt_orphans(self, context);
+        self.driver.local_pools.adopt_orphans(self, context);
         let orphaned = &self.driver.vmm.orphaned;
         if !orphaned.load(Ordering::Acquire) || !orphaned.swap(false, Ordering::AcqRel) {
             return;

@@ -214,6 +214,7 @@ fn end_offers(cx: &CallContext<'_>, dptr: DevicePtr) {
 /// Programs ask this before they allocate, so sessions that are ending do not count.
 pub fn cuMemGetInfo_v2(cx: &mut CallContext<'_>) -> CuResult<(u64, u64)> {
     cx.session.sharing.settle(Shortage::None);
+    cx.session.placed.end_freed(cx.gpu());
     let (free, total) = cx.gpu().cuMemGetInfo_v2()?;
     let (free, total) = (free as u64, total as u64);
     if cx.session.is_limited() {
@@ -354,7 +355,12 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
 /// Waits for a stream.
 pub fn cuStreamSynchronize(cx: &mut CallContext<'_>, stream: StreamId) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
-    if cx.session.freed_in_order.swap(false, Ordering::Relaxed) || !cx.may_signal_queued() {
+    if cx.session.freed_in_order.swap(false, Ordering::Relaxed) {
+        let waited = cx.gpu().cuStreamSynchronize(stream);
+        cx.session.placed.end_freed(cx.gpu());
+        return waited;
+    }
+    if !cx.may_signal_queued() {
         return cx.gpu().cuStreamSynchronize(stream);
     }
     cx.wait_by_signal(stream)

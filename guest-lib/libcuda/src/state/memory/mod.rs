@@ -96,7 +96,7 @@ impl Memory {
     }
 
     /// Returns whether an address lies in memory from a pool of the host.
-    pub fn is_of_host_pool(&self, address: u64) -> bool {
+    pub fn is_of_local_pool(&self, address: u64) -> bool {
         self.ranges.host(address).is_some_and(|range| range.kind == HostKind::Pooled)
     }
 

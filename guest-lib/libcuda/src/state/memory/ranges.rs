@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
-use crate::state::host_pools::HostPool;
+use crate::state::local_pools::LocalPool;
 use crate::state::memory::pinned::Pinned;
 use crate::state::moving::Moving;
 
@@ -72,7 +72,7 @@ pub struct HostRange {
     /// For a variable: its module or library.
     pub owner: u64,
     /// For memory from a pool of this library: the pool.
-    pub pool: Option<Arc<HostPool>>,
+    pub pool: Option<Arc<LocalPool>>,
     /// For managed memory that moves to the GPU and back: its state.
     pub moving: Option<Arc<Moving>>,
 }
@@ -104,14 +104,11 @@ pub struct DeviceRange {
     pub id: u64,
     /// For a variable: its module or library; for a mapping: its allocation; else 0.
     pub owner: u64,
-    /// For memory from a pool: the pool, or [`DEFAULT_POOL`]; else 0.
+    /// For memory from a pool: the pool; else 0.
     pub pool: u64,
     /// Set if its device may read and write it: for a mapping only after the program has enabled access.
     pub reachable: bool,
 }
-
-/// Stands for the default pool of the range's device while its handle was never requested.
-pub const DEFAULT_POOL: u64 = 1;
 
 /// All ranges.
 #[derive(Debug, Default)]

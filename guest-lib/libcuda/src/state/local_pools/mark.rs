@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Marks, which report that a stream has reached a position ([`crate::pool::host_pool`]).
+//! Marks, which report that a stream has reached a position ([`crate::pool::local_pool`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

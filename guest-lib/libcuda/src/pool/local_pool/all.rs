@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The calls that concern all pools of host and managed memory, and the one that destroys a pool.
+//! The calls that concern all pools of this library, and the one that destroys a pool.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,12 +9,13 @@ use virtio_cuda_client::CudaError;
 
 use crate::driver::Driver;
 use crate::entry::Api;
-use crate::state::host_pools::HostPool;
-use crate::state::host_pools::table::HostPools;
+use crate::state::local_pools::LocalPool;
+use crate::state::local_pools::space::StreamKey;
+use crate::state::local_pools::table::LocalPools;
 
-impl HostPools {
+impl LocalPools {
     /// Destroys a pool. Its memory is released as it is freed.
-    pub fn destroy_pool(&self, api: Api, pool: &Arc<HostPool>) -> Result<(), CudaError> {
+    pub fn destroy_pool(&self, api: Api, pool: &Arc<LocalPool>) -> Result<(), CudaError> {
         if pool.is_default {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -38,6 +39,28 @@ impl HostPools {
                 self.lock().all.remove(&pool.handle);
             }
         }
+    }
+
+    /// Must be called before a stream is destroyed: later, no mark can come behind what was freed in it.
+    pub fn mark_frees_of(&self, api: Api, stream: StreamKey) {
+        if self.any.load(Ordering::Acquire) {
+            self.all().into_iter().for_each(|pool| pool.lock().mark_frees(api, |other| other == stream));
+        }
+    }
+
+    /// Releases memory of pools that nobody uses, but for pools that other calls are using. Returns whether there was any.
+    pub fn release_unused(&self, api: Api) -> bool {
+        if !self.any.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut any = false;
+        for pool in self.all() {
+            if let Ok(mut state) = pool.state.try_lock() {
+                state.free_reached(api);
+                any |= state.shrink(api, 0);
+            }
+        }
+        any
     }
 
     /// Handles a destroyed context: memory that the GPU accessed through it remains, and must be attached again.

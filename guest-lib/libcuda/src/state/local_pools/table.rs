@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! All pools of host and managed memory, and the current pool of each location.
+//! All pools of this library, and the current pool of each location of host and managed memory.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cuda_abi::CUmemLocation;
@@ -11,7 +11,8 @@ use virtio_cuda_client::CudaError;
 
 use crate::handles::{Kind, new_handle};
 use crate::state::devices::Devices;
-use crate::state::host_pools::HostPool;
+use crate::state::local_pools::LocalPool;
+use crate::state::local_pools::space::StreamKey;
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const NONE: u32 = 0;
@@ -22,11 +23,6 @@ const NUMA_CURRENT: u32 = 4;
 /// `CU_MEM_ALLOCATION_TYPE_*`.
 const PINNED: u32 = 1;
 const MANAGED: u32 = 2;
-
-/// Returns whether a `CU_MEM_ALLOCATION_TYPE_*` stands for managed memory.
-pub fn is_managed(kind: u32) -> bool {
-    kind == MANAGED
-}
 
 /// The kind and location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,12 +41,12 @@ fn is_node(id: i32) -> bool {
 }
 
 impl Home {
-    /// Returns the home of pools of this library; `None` for device pools.
+    /// Returns the home of pools. The number of a device is not checked.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE` for locations without pools.
-    pub fn of(devices: &Devices, kind: u32, location: CUmemLocation) -> Result<Option<Self>, CudaError> {
+    pub fn of(devices: &Devices, kind: u32, location: CUmemLocation) -> Result<Self, CudaError> {
         let known = match (kind, location.kind) {
-            (PINNED, DEVICE) => return Ok(None),
+            (PINNED, DEVICE) => true,
             (MANAGED, DEVICE) => devices.check(location.id).is_ok(),
             (PINNED | MANAGED, NUMA) => is_node(location.id),
             (PINNED | MANAGED, HOST) | (MANAGED, NONE | NUMA_CURRENT) => true,
@@ -60,7 +56,27 @@ impl Home {
             return Err(CudaError::INVALID_VALUE);
         }
         let id = if matches!(location.kind, DEVICE | NUMA) { location.id } else { 0 };
-        Ok(Some(Self { kind, place: location.kind, id }))
+        Ok(Self { kind, place: location.kind, id })
+    }
+
+    /// Returns the home of a device's own memory.
+    pub fn of_device(id: i32) -> Self {
+        Self { kind: PINNED, place: DEVICE, id }
+    }
+
+    /// Returns whether it is the home of device memory that is not managed.
+    pub fn is_device_memory(self) -> bool {
+        self.kind == PINNED && self.place == DEVICE
+    }
+
+    /// Returns whether it is the home of host memory that is not managed.
+    pub fn is_host_memory(self) -> bool {
+        self.kind == PINNED && self.place != DEVICE
+    }
+
+    /// Returns whether it is the home of managed memory.
+    pub fn is_managed(self) -> bool {
+        self.kind == MANAGED
     }
 
     /// Returns the preferred location of managed memory.
@@ -73,30 +89,32 @@ impl Home {
 #[derive(Debug, Default)]
 pub struct Tables {
     /// All pools by handle, until all their memory is released.
-    pub all: HashMap<u64, Arc<HostPool>>,
-    pub defaults: HashMap<Home, Arc<HostPool>>,
-    /// The pools that the program has set as current.
-    pub current: HashMap<Home, Arc<HostPool>>,
+    pub all: HashMap<u64, Arc<LocalPool>>,
+    pub defaults: HashMap<Home, Arc<LocalPool>>,
+    /// The pools of host and managed memory that the program has set as current.
+    pub current: HashMap<Home, Arc<LocalPool>>,
 }
 
 /// The pools of this library.
 #[derive(Debug, Default)]
-pub struct HostPools {
+pub struct LocalPools {
     pub tables: Mutex<Tables>,
     /// True once a pool existed: programs without pools have no overhead.
     pub any: AtomicBool,
+    /// The number of frees in the order of streams.
+    pub frees: AtomicU64,
     /// True if a pool waits for streams.
     pub waiting: AtomicBool,
     /// True if a pool has memory that the GPU cannot access, because there was no context.
     pub orphaned: AtomicBool,
 }
 
-impl HostPools {
+impl LocalPools {
     pub fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, tables: &mut Tables, pool: HostPool) -> Arc<HostPool> {
+    fn add(&self, tables: &mut Tables, pool: LocalPool) -> Arc<LocalPool> {
         let pool = Arc::new(pool);
         tables.all.insert(pool.handle, pool.clone());
         self.any.store(true, Ordering::Release);
@@ -104,14 +122,28 @@ impl HostPools {
     }
 
     /// Returns the pool with this handle, if it is one of these.
-    pub fn get(&self, handle: u64) -> Option<Arc<HostPool>> {
-        let any = self.any.load(Ordering::Acquire);
-        any.then(|| self.lock().all.get(&handle).cloned())?.filter(|pool| !pool.is_destroyed())
+    pub fn get(&self, handle: u64) -> Option<Arc<LocalPool>> {
+        self.find(handle).filter(|pool| !pool.is_destroyed())
+    }
+
+    /// Returns the pool with this handle, also after the program has destroyed it, while it has memory.
+    pub fn find(&self, handle: u64) -> Option<Arc<LocalPool>> {
+        self.any.load(Ordering::Acquire).then(|| self.lock().all.get(&handle).cloned())?
+    }
+
+    /// Returns whether an address lies in memory of any of these pools.
+    pub fn contain(&self, address: u64) -> bool {
+        let has = |pool: Arc<LocalPool>| {
+            let state = pool.lock();
+            let before = state.chunks.range(..=address).next_back();
+            before.is_some_and(|(&start, chunk)| address - start < chunk.bytes)
+        };
+        self.any.load(Ordering::Acquire) && self.all().into_iter().any(has)
     }
 
     /// Creates a pool that may reserve `max_bytes` bytes. Returns its handle.
     pub fn create(&self, home: Home, max_bytes: u64) -> u64 {
-        self.add(&mut self.lock(), HostPool::new(new_handle(Kind::Pool), home, max_bytes, false)).handle
+        self.add(&mut self.lock(), LocalPool::new(new_handle(Kind::Pool), home, max_bytes, false)).handle
     }
 
     /// Returns the default pool of a home.
@@ -120,7 +152,7 @@ impl HostPools {
         if let Some(pool) = tables.defaults.get(&home) {
             return pool.handle;
         }
-        let pool = self.add(&mut tables, HostPool::new(new_handle(Kind::Pool), home, u64::MAX, true));
+        let pool = self.add(&mut tables, LocalPool::new(new_handle(Kind::Pool), home, u64::MAX, true));
         tables.defaults.insert(home, pool.clone());
         pool.handle
     }
@@ -132,7 +164,7 @@ impl HostPools {
     }
 
     /// Makes a pool the current one of its home.
-    pub fn set_current(&self, home: Home, pool: Arc<HostPool>) -> Result<(), CudaError> {
+    pub fn set_current(&self, home: Home, pool: Arc<LocalPool>) -> Result<(), CudaError> {
         if pool.home != home {
             return Err(CudaError::INVALID_VALUE);
         }
@@ -140,8 +172,30 @@ impl HostPools {
         Ok(())
     }
 
-    pub fn all(&self) -> Vec<Arc<HostPool>> {
+    pub fn all(&self) -> Vec<Arc<LocalPool>> {
         self.lock().all.values().cloned().collect()
+    }
+
+    /// Returns the number of frees so far. Must be called before a wait for streams, and [`Self::reached`] after it.
+    pub fn frees_so_far(&self) -> u64 {
+        self.frees.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of a free in the order of a stream that begins.
+    pub fn next_free(&self) -> u64 {
+        self.frees.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Notes that streams have ended their work before the free with this number.
+    pub fn reached(&self, number: u64, is_it: impl Fn(StreamKey) -> bool) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        for pool in self.all() {
+            for room in pool.lock().rooms.values_mut() {
+                room.space.free_where(|stream, free| free <= number && is_it(stream));
+            }
+        }
     }
 
     /// Must be called after memory was freed in the order of a stream.

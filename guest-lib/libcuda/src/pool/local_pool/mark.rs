@@ -9,8 +9,8 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::handles::{DISABLE_TIMING, Kind, new_handle};
-use crate::state::host_pools::mark::Mark;
-use crate::state::host_pools::space::StreamKey;
+use crate::state::local_pools::mark::Mark;
+use crate::state::local_pools::space::StreamKey;
 
 impl Mark {
     /// Marks the current position of `stream`.
