@@ -225,8 +225,7 @@ mod tests {
     fn domains_categories_and_payloads_are_read() {
         let (domain, other) = (register("training".into()), register("other".into()));
         name_category(domain, 3, "data".into());
-        let mut range =
-            Attributes { category: 3, ..attributes(ASCII, c"step".as_ptr().cast()) };
+        let mut range = Attributes { category: 3, ..attributes(ASCII, c"step".as_ptr().cast()) };
         let mut told = |domain, payload_type, payload| {
             (range.payload_type, range.payload) = (payload_type, payload);
             *named(&range, domain).nvtx.expect("it has more than a name")

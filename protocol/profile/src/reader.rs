@@ -159,11 +159,7 @@ mod tests {
         let told: Vec<_> = slices.iter().map(|slice| (slice.row.as_str(), slice.time)).collect();
         assert_eq!(
             told,
-            [
-                ("NVTX, thread 1", [5, 35]),
-                ("NVTX a, thread 1", [10, 30]),
-                ("NVTX b?, thread 1", [20, 40]),
-            ]
+            [("NVTX, thread 1", [5, 35]), ("NVTX a, thread 1", [10, 30]), ("NVTX b?, thread 1", [20, 40]),]
         );
         let notes = [("category", "data"), ("payload", "7")].map(|(name, text)| (name.into(), text.into()));
         assert_eq!(slices[0].notes, notes);
