@@ -5,9 +5,9 @@
 //   prints microseconds per launch;
 // * "begin" starts CUPTI as profilers do (kernels, copies, calls of the runtime), "end" stops it and prints the number of kernels;
 // * "kernels NUMBER" compares CUPTI's records of so many kernels of 1 ms with the kernels' own clock, and prints the largest difference
-//   in percent, and the shortest times, in microseconds, from the moment before the launch to the record's begin and from its end
-//   to the moment at which the program, which looks all the time, sees it: the clocks of CPU and GPU differ by no more than the
-//   longer one of both.
+//   in percent. Then as many kernels signal the program and wait for its answer, both in memory that the two share. It prints the
+//   shortest times, in microseconds, from the moment before the answer to the record's end, and from its begin to the moment at which
+//   the program has seen the signal: the clocks of CPU and GPU differ by no more than the longer one of both.
 
 #include "../cuda/busy.h"
 #include "../cuda/library.h"
@@ -70,6 +70,11 @@ __global__ void run(uint64_t ns, uint64_t *took) {
     if (ns) *took = stay_busy(ns);
 }
 
+__global__ void answer(volatile uint32_t *signal) {
+    signal[0] = 1;
+    while (!signal[1]) {}
+}
+
 static double launch(double seconds, uint64_t ns, uint64_t *took) {
     typedef std::chrono::steady_clock Clock;
     const auto begun = Clock::now();
@@ -84,33 +89,47 @@ static double launch(double seconds, uint64_t ns, uint64_t *took) {
     return 1e6 * passed / (double)count;
 }
 
-static void compare(int count, volatile uint64_t *took) {
+// Returns when the record of the one kernel since `known` has come.
+static void wait_for_record(long known) {
+    CHECK(cudaDeviceSynchronize());
+    CHECK(call("cuptiActivityFlushAll", 0));
+    if (kernels != known + 1) {
+        printf("a kernel has %ld records\n", kernels - known);
+        exit(1);
+    }
+}
+
+static void compare(int count, volatile uint64_t *took, volatile uint32_t *signal) {
     CHECK(call("cuptiActivityFlushAll", 0));
     double worst = 0, before = 1e9, after = 1e9;
     for (int i = 0; i < count; i++) {
-        uint64_t from = 0, to = 0;
         const long known = kernels;
-        CHECK(call("cuptiGetTimestamp", &from));
         run<<<1, 1>>>(1000000, (uint64_t *)took);
-        while (cudaStreamQuery(nullptr) == cudaErrorNotReady);
-        CHECK(call("cuptiGetTimestamp", &to));
-        CHECK(cudaDeviceSynchronize());
-        CHECK(call("cuptiActivityFlushAll", 0));
-        if (kernels != known + 1) {
-            printf("a kernel has %ld records\n", kernels - known);
-            exit(1);
-        }
+        wait_for_record(known);
         const double own = (double)*took, record = (double)(last.end - last.start);
         worst = std::max(worst, 100 * std::fabs(record / own - 1));
-        before = std::min(before, ((double)last.start - (double)from) / 1e3);
-        after = std::min(after, ((double)to - (double)last.end) / 1e3);
+    }
+    for (int i = 0; i < count; i++) {
+        uint64_t seen = 0, answered = 0;
+        const long known = kernels;
+        signal[0] = signal[1] = 0;
+        answer<<<1, 1>>>(signal);
+        while (!signal[0]) {}
+        CHECK(call("cuptiGetTimestamp", &seen));
+        CHECK(call("cuptiGetTimestamp", &answered));
+        signal[1] = 1;
+        wait_for_record(known);
+        before = std::min(before, ((double)last.end - (double)answered) / 1e3);
+        after = std::min(after, ((double)seen - (double)last.start) / 1e3);
     }
     printf("%.3f %.1f %.1f\n", worst, before, after);
 }
 
 int main() {
     uint64_t *took;
+    uint32_t *signal;
     CHECK(cudaMallocHost(&took, sizeof *took));
+    CHECK(cudaMallocHost(&signal, 2 * sizeof *signal));
     launch(0, 0, took);
     std::string line;
     while (std::getline(std::cin, line)) {
@@ -119,7 +138,7 @@ int main() {
         if (sscanf(line.c_str(), "launch %lf %llu", &seconds, &number) == 2)
             printf("%.3f\n", launch(seconds, number, took));
         else if (sscanf(line.c_str(), "kernels %llu", &number) == 1)
-            compare((int)number, took);
+            compare((int)number, took, signal);
         else if (line == "begin") {
             begin();
             printf("ok\n");

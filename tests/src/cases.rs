@@ -309,6 +309,7 @@ pub const CASES: &[Case] = &[
     Case::new("large_image"),
     Case::new("occupancy"),
     Case::new("reduction"),
+    Case::new("ranges"),
     Case::new("double_math"),
     Case::new("per_thread_stream"),
     Case::new("versioned_structs"),

@@ -116,6 +116,11 @@ impl Stack {
         self.guest().join("etc")
     }
 
+    /// Perfetto's user interface.
+    pub fn perfetto(&self) -> PathBuf {
+        self.root.join("perfetto")
+    }
+
     /// The programs of a cluster of Kubernetes.
     pub fn kubernetes(&self) -> PathBuf {
         self.root.join("kubernetes")

@@ -41,6 +41,8 @@ pub enum Level {
     Pair,
     /// The device plugin in a cluster of Kubernetes; only on request. Needs root.
     Kubernetes,
+    /// A timeline in Perfetto's user interface; only on request. Needs Chromium.
+    Timeline,
 }
 
 /// The levels of a plain `test`.
@@ -144,6 +146,10 @@ pub fn run(paths: &Paths, arguments: &TestArguments) -> Result<u8> {
     if arguments.level.contains(&Level::Kubernetes) {
         setup::run(paths, &[setup::Part::Kubernetes])?;
         name_cluster(paths, &stack)?;
+    }
+    if arguments.level.contains(&Level::Timeline) {
+        setup::run(paths, &[setup::Part::Perfetto])?;
+        link_into(&stack, "perfetto", &setup::perfetto::find(paths))?;
     }
     let sanitized = arguments.sanitize.map(|_| Sanitized::build(paths, &stack)).transpose()?;
     let levels = if arguments.level.is_empty() { &USUAL[..] } else { &arguments.level };

@@ -10,6 +10,7 @@ mod nvtx;
 mod records;
 mod sink;
 mod started;
+mod texts;
 
 use std::ffi::c_int;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -5,15 +5,12 @@
 //! the header's tables of functions (`nvtxDetail/nvtxTypes.h`).
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::mem::offset_of;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::ptr::null_mut;
 
-use vhost_cuda_profile::event::{Event, Kind};
-use vhost_cuda_profile::names::{MAX_BYTES, clean};
+use vhost_cuda_profile::event::Kind;
 
+use crate::texts::{Attributes, Text, name_category, narrow, register, text_of, wide};
 use crate::{sink, started, time_of_day};
 
 /// `NVTX_ETID_CALLBACKS`
@@ -21,13 +18,8 @@ const CALLBACKS: u32 = 1;
 /// `NVTX_CB_MODULE_CORE` and `NVTX_CB_MODULE_CORE2`
 const CORE: u32 = 1;
 const CORE2: u32 = 5;
-/// `nvtxMessageType_t`
-const ASCII: i32 = 1;
-const UNICODE: i32 = 2;
-const REGISTERED: i32 = 3;
-/// The maximum depth of ranges of a thread, and the maximum number of registered texts. Limit the program's memory.
+/// The maximum depth of ranges of a thread. Limits the program's memory.
 const MAX_DEPTH: usize = 1 << 10;
-const MAX_TEXTS: usize = 1 << 16;
 /// The result of a function without effect (`NVTX_NO_PUSH_POP_TRACKING`).
 const NO_RANGE: c_int = -2;
 
@@ -41,29 +33,11 @@ struct Callbacks {
     table: unsafe extern "C" fn(module: u32, table: *mut Table, length: *mut c_uint) -> c_int,
 }
 
-/// `nvtxEventAttributes_v2`
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Attributes {
-    version: u16,
-    size: u16,
-    category: u32,
-    color_type: i32,
-    color: u32,
-    payload_type: i32,
-    reserved: i32,
-    payload: u64,
-    message_type: i32,
-    message: *const c_void,
-}
-
-const _: () = assert!(size_of::<Attributes>() == 48 && offset_of!(Attributes, message) == 40);
-
 /// A range that has begun.
 #[derive(Debug)]
 struct Open {
     domain: usize,
-    name: String,
+    text: Text,
     begin: u64,
 }
 
@@ -71,10 +45,6 @@ thread_local! {
     static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
-
-/// Registered texts by their handles, which are numbers. Domains are numbers, too.
-static TEXTS: Mutex<Option<HashMap<usize, String>>> = Mutex::new(None);
-static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 /// Takes NVTX's calls. Returns 1, or 0 if there is nobody to send to.
 ///
@@ -91,7 +61,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
     if callbacks.bytes < size_of::<Callbacks>() {
         return 0;
     }
-    let core: [(usize, *const c_void); 11] = [
+    let core: [(usize, *const c_void); 13] = [
         (1, mark_ex as *const c_void),
         (2, mark_a as *const c_void),
         (3, mark_w as *const c_void),
@@ -103,20 +73,24 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
         (9, push_a as *const c_void),
         (10, push_w as *const c_void),
         (11, pop as *const c_void),
+        (12, name_category_a as *const c_void),
+        (13, name_category_w as *const c_void),
     ];
-    let core2: [(usize, *const c_void); 9] = [
+    let core2: [(usize, *const c_void); 11] = [
         (1, domain_mark_ex as *const c_void),
         (2, domain_start_ex as *const c_void),
         (3, domain_range_end as *const c_void),
         (4, domain_push_ex as *const c_void),
         (5, domain_pop as *const c_void),
+        (8, domain_name_category_a as *const c_void),
+        (9, domain_name_category_w as *const c_void),
         (10, register_a as *const c_void),
         (11, register_w as *const c_void),
-        (12, create_domain as *const c_void),
-        (13, create_domain as *const c_void),
+        (12, create_domain_a as *const c_void),
+        (13, create_domain_w as *const c_void),
     ];
     for (module, functions) in [(CORE, &core[..]), (CORE2, &core2[..])] {
-        let (mut table, mut length) = (std::ptr::null_mut(), 0);
+        let (mut table, mut length) = (null_mut(), 0);
         // SAFETY: NVTX's function; both places are locals.
         if unsafe { (callbacks.table)(module, &raw mut table, &raw mut length) } == 0 || table.is_null() {
             return 0;
@@ -144,14 +118,14 @@ fn thread() -> u32 {
     THREAD.get()
 }
 
-fn send(name: &str, time: [u64; 2]) {
+fn send(text: Text, time: [u64; 2]) {
     if let Some(sink) = sink::get() {
-        sink.send(Event::new(Kind::Range, name, thread(), time));
+        sink.send(text.event(Kind::Range, thread(), time));
     }
 }
 
 /// Begins a range. Returns its level.
-fn begin(domain: usize, name: String) -> c_int {
+fn begin(domain: usize, text: Text) -> c_int {
     // The thread's own data may have ended.
     let level = OPEN.try_with(|open| {
         let mut open = open.try_borrow_mut().ok()?;
@@ -159,7 +133,7 @@ fn begin(domain: usize, name: String) -> c_int {
             return None;
         }
         let level = open.iter().filter(|range| range.domain == domain).count();
-        open.push(Open { domain, name, begin: time_of_day() });
+        open.push(Open { domain, text, begin: time_of_day() });
         c_int::try_from(level).ok()
     });
     level.ok().flatten().unwrap_or(NO_RANGE)
@@ -174,116 +148,46 @@ fn end(domain: usize) -> c_int {
         let level = open.iter().filter(|range| range.domain == domain).count();
         Some((range, level))
     });
-    let Some((Open { name, begin, .. }, level)) = ended.ok().flatten() else { return NO_RANGE };
-    send(&name, [begin, time_of_day()]);
+    let Some((Open { text, begin, .. }, level)) = ended.ok().flatten() else { return NO_RANGE };
+    send(text, [begin, time_of_day()]);
     c_int::try_from(level).unwrap_or(NO_RANGE)
 }
 
-fn mark(name: &str) {
+fn mark(text: Text) {
     let time = time_of_day();
-    send(name, [time, time]);
-}
-
-/// Returns a text of the program.
-///
-/// # Safety
-///
-/// `text` is NULL or a C string.
-unsafe fn narrow(text: *const c_char) -> String {
-    if text.is_null() {
-        return "?".into();
-    }
-    // SAFETY: a C string by this function's contract, which is read no further than its NUL.
-    let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), libc::strnlen(text, MAX_BYTES)) };
-    clean(&String::from_utf8_lossy(bytes))
-}
-
-/// Returns a wide text of the program.
-///
-/// # Safety
-///
-/// `text` is NULL or a string of `wchar_t` with a NUL.
-unsafe fn wide(text: *const u32) -> String {
-    // SAFETY: not read behind the NUL, by this function's contract.
-    let letters =
-        (0..MAX_BYTES).map(|at| unsafe { text.add(at).read_unaligned() }).take_while(|letter| *letter != 0);
-    match text.is_null() {
-        true => "?".into(),
-        false => clean(&letters.map(|letter| char::from_u32(letter).unwrap_or('?')).collect::<String>()),
-    }
-}
-
-/// Returns the name in attributes.
-///
-/// # Safety
-///
-/// `attributes` is NULL or attributes of NVTX.
-unsafe fn name_in(attributes: *const Attributes) -> String {
-    if attributes.is_null() {
-        return "?".into();
-    }
-    // SAFETY: attributes begin with version and size; they have `size` bytes, by this function's contract.
-    let attributes = unsafe {
-        let size = (&raw const (*attributes).size).read_unaligned();
-        if usize::from(size) < size_of::<Attributes>() {
-            return "?".into();
-        }
-        attributes.read_unaligned()
-    };
-    let message = attributes.message;
-    match attributes.message_type {
-        // SAFETY: a C string, by this function's contract.
-        ASCII => unsafe { narrow(message.cast()) },
-        // SAFETY: a wide text, by this function's contract.
-        UNICODE => unsafe { wide(message.cast()) },
-        REGISTERED => {
-            let texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-            texts.as_ref().and_then(|texts| texts.get(&message.addr()).cloned()).unwrap_or_else(|| "?".into())
-        }
-        _ => "?".into(),
-    }
-}
-
-fn register(text: String) -> *mut c_void {
-    let handle = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let texts = texts.get_or_insert_default();
-    if texts.len() < MAX_TEXTS {
-        texts.insert(handle, text);
-    }
-    std::ptr::without_provenance_mut(handle)
+    send(text, [time, time]);
 }
 
 // The functions below have the prototypes of NVTX's functions of these names, whose contracts they keep.
 
 unsafe extern "C" fn mark_ex(attributes: *const Attributes) {
     // SAFETY: NVTX's contract.
-    mark(&unsafe { name_in(attributes) });
+    mark(unsafe { text_of(null_mut(), attributes) });
 }
 
 unsafe extern "C" fn mark_a(text: *const c_char) {
     // SAFETY: NVTX's contract.
-    mark(&unsafe { narrow(text) });
+    mark(unsafe { narrow(text) }.into());
 }
 
 unsafe extern "C" fn mark_w(text: *const u32) {
     // SAFETY: NVTX's contract.
-    mark(&unsafe { wide(text) });
+    mark(unsafe { wide(text) }.into());
 }
 
 unsafe extern "C" fn start_ex(attributes: *const Attributes) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { name_in(attributes) }, time_of_day())
+    started::begin(unsafe { text_of(null_mut(), attributes) }, time_of_day())
 }
 
 unsafe extern "C" fn start_a(text: *const c_char) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { narrow(text) }, time_of_day())
+    started::begin(unsafe { narrow(text) }.into(), time_of_day())
 }
 
 unsafe extern "C" fn start_w(text: *const u32) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { wide(text) }, time_of_day())
+    started::begin(unsafe { wide(text) }.into(), time_of_day())
 }
 
 extern "C" fn range_end(id: u64) {
@@ -294,31 +198,31 @@ extern "C" fn range_end(id: u64) {
 
 unsafe extern "C" fn push_ex(attributes: *const Attributes) -> c_int {
     // SAFETY: NVTX's contract.
-    begin(0, unsafe { name_in(attributes) })
+    begin(0, unsafe { text_of(null_mut(), attributes) })
 }
 
 unsafe extern "C" fn push_a(text: *const c_char) -> c_int {
     // SAFETY: NVTX's contract.
-    begin(0, unsafe { narrow(text) })
+    begin(0, unsafe { narrow(text) }.into())
 }
 
 unsafe extern "C" fn push_w(text: *const u32) -> c_int {
     // SAFETY: NVTX's contract.
-    begin(0, unsafe { wide(text) })
+    begin(0, unsafe { wide(text) }.into())
 }
 
 extern "C" fn pop() -> c_int {
     end(0)
 }
 
-unsafe extern "C" fn domain_mark_ex(_domain: *mut c_void, attributes: *const Attributes) {
+unsafe extern "C" fn domain_mark_ex(domain: *mut c_void, attributes: *const Attributes) {
     // SAFETY: NVTX's contract.
-    mark(&unsafe { name_in(attributes) });
+    mark(unsafe { text_of(domain, attributes) });
 }
 
-unsafe extern "C" fn domain_start_ex(_domain: *mut c_void, attributes: *const Attributes) -> u64 {
+unsafe extern "C" fn domain_start_ex(domain: *mut c_void, attributes: *const Attributes) -> u64 {
     // SAFETY: NVTX's contract.
-    started::begin(unsafe { name_in(attributes) }, time_of_day())
+    started::begin(unsafe { text_of(domain, attributes) }, time_of_day())
 }
 
 extern "C" fn domain_range_end(_domain: *mut c_void, id: u64) {
@@ -327,7 +231,7 @@ extern "C" fn domain_range_end(_domain: *mut c_void, id: u64) {
 
 unsafe extern "C" fn domain_push_ex(domain: *mut c_void, attributes: *const Attributes) -> c_int {
     // SAFETY: NVTX's contract.
-    begin(domain.addr(), unsafe { name_in(attributes) })
+    begin(domain.addr(), unsafe { text_of(domain, attributes) })
 }
 
 extern "C" fn domain_pop(domain: *mut c_void) -> c_int {
@@ -344,53 +248,44 @@ unsafe extern "C" fn register_w(_domain: *mut c_void, text: *const u32) -> *mut 
     register(unsafe { wide(text) })
 }
 
-extern "C" fn create_domain(_name: *const c_void) -> *mut c_void {
-    std::ptr::without_provenance_mut(NEXT.fetch_add(1, Ordering::Relaxed))
+unsafe extern "C" fn create_domain_a(name: *const c_char) -> *mut c_void {
+    // SAFETY: NVTX's contract.
+    register(unsafe { narrow(name) })
+}
+
+unsafe extern "C" fn create_domain_w(name: *const u32) -> *mut c_void {
+    // SAFETY: NVTX's contract.
+    register(unsafe { wide(name) })
+}
+
+unsafe extern "C" fn name_category_a(category: u32, name: *const c_char) {
+    // SAFETY: NVTX's contract.
+    name_category(null_mut(), category, unsafe { narrow(name) });
+}
+
+unsafe extern "C" fn name_category_w(category: u32, name: *const u32) {
+    // SAFETY: NVTX's contract.
+    name_category(null_mut(), category, unsafe { wide(name) });
+}
+
+unsafe extern "C" fn domain_name_category_a(domain: *mut c_void, category: u32, name: *const c_char) {
+    // SAFETY: NVTX's contract.
+    name_category(domain, category, unsafe { narrow(name) });
+}
+
+unsafe extern "C" fn domain_name_category_w(domain: *mut c_void, category: u32, name: *const u32) {
+    // SAFETY: NVTX's contract.
+    name_category(domain, category, unsafe { wide(name) });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn attributes(message_type: i32, message: *const c_void) -> Attributes {
-        Attributes {
-            version: 2,
-            size: size_of::<Attributes>() as u16,
-            category: 0,
-            color_type: 0,
-            color: 0,
-            payload_type: 0,
-            reserved: 0,
-            payload: 0,
-            message_type,
-            message,
-        }
-    }
-
-    #[test]
-    fn names_are_read_in_all_their_forms() {
-        let registered = register("kept".into());
-        let wide = [0x61_u32, 0xe9, 0];
-        for (kind, message, expected) in [
-            (ASCII, c"step\n".as_ptr().cast::<c_void>(), "step?"),
-            (UNICODE, wide.as_ptr().cast(), "aé"),
-            (REGISTERED, registered.cast_const(), "kept"),
-            (REGISTERED, std::ptr::null(), "?"),
-            (ASCII, std::ptr::null(), "?"),
-            (9, std::ptr::null(), "?"),
-        ] {
-            let attributes = attributes(kind, message);
-            // SAFETY: the message is of that kind, and lives.
-            assert_eq!(unsafe { name_in(&raw const attributes) }, expected);
-        }
-        let short = Attributes { size: 16, ..attributes(ASCII, c"step".as_ptr().cast()) };
-        // SAFETY: it has more bytes than it says.
-        assert_eq!(unsafe { name_in(&raw const short) }, "?");
-    }
-
     #[test]
     fn levels_are_those_of_a_domain() {
-        assert_eq!([begin(0, "a".into()), begin(7, "b".into()), begin(0, "c".into())], [0, 0, 1]);
+        let text = |name: &str| Text::from(name.to_owned());
+        assert_eq!([begin(0, text("a")), begin(7, text("b")), begin(0, text("c"))], [0, 0, 1]);
         assert_eq!([end(0), end(7), end(7), end(0), end(0)], [1, 0, NO_RANGE, 0, NO_RANGE]);
     }
 }

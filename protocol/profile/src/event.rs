@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Events, and the lines in which they travel: a JSON object per line.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// The kind of an event. It decides the table and the row of the timeline in which the event stands.
@@ -47,6 +49,18 @@ impl Kind {
     }
 }
 
+/// What NVTX says of a mark or range beside its name. [`crate::names::clean`] bounds all texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Nvtx {
+    /// The name of its domain; empty for the default one.
+    pub domain: String,
+    /// The name of its category, or the number of one without a name; empty for none.
+    pub category: String,
+    /// Its number; empty for none.
+    pub payload: String,
+}
+
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -75,13 +89,40 @@ pub struct Event {
     /// The `CUresult` of a call.
     #[serde(default, skip_serializing_if = "is_zero_u32")]
     pub result: u32,
+    /// For a mark or range that has any of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvtx: Option<Box<Nvtx>>,
 }
 
 impl Event {
-    /// Returns an event without bytes, wait, path and result.
+    /// Returns an event without anything else.
     pub fn new(kind: Kind, name: impl Into<String>, row: u32, [begin, end]: [u64; 2]) -> Self {
-        let (name, path) = (name.into(), String::new());
-        Self { kind, name, begin, end: end.max(begin), row, device: 0, bytes: 0, waited: 0, path, result: 0 }
+        Self {
+            kind,
+            name: name.into(),
+            begin,
+            end: end.max(begin),
+            row,
+            device: 0,
+            bytes: 0,
+            waited: 0,
+            path: String::new(),
+            result: 0,
+            nvtx: None,
+        }
+    }
+
+    /// Returns the domain of a mark or range; empty for the default one.
+    pub fn domain(&self) -> &str {
+        self.nvtx.as_ref().map_or("", |nvtx| &nvtx.domain)
+    }
+
+    /// Returns the name in tables, with the domain before it, as nsys prints it.
+    pub fn title(&self) -> Cow<'_, str> {
+        match self.domain() {
+            "" => self.name.as_str().into(),
+            domain => format!("{domain}:{}", self.name).into(),
+        }
     }
 
     /// Returns the duration in nanoseconds.

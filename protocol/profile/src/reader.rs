@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use prost::Message;
 
-use crate::perfetto::{Trace, TrackEvent, Type};
+use crate::perfetto::{DebugAnnotation, Trace, TrackEvent, Type, Value};
 
 /// A slice, or a value of a counter (whose end is its begin).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Slice {
     pub time: [u64; 2],
     /// The counter's value.
     pub value: Option<i64>,
+    /// What is said of it in text, by name.
+    pub notes: Vec<(String, String)>,
 }
 
 /// Returns the slices of a timeline, by begin.
@@ -63,6 +65,7 @@ pub fn slices(trace: &[u8]) -> Result<Vec<Slice>, String> {
             },
             time: [time, time],
             value: event.counter_value,
+            notes: notes(event),
         };
         match Type::try_from(event.r#type.unwrap_or(0)) {
             Ok(Type::SliceBegin) => {
@@ -83,10 +86,18 @@ pub fn slices(trace: &[u8]) -> Result<Vec<Slice>, String> {
     Ok(slices)
 }
 
+fn notes(event: &TrackEvent) -> Vec<(String, String)> {
+    let text = |note: &DebugAnnotation| match &note.value {
+        Some(Value::Text(text)) => Some((note.name.clone()?, text.clone())),
+        _ => None,
+    };
+    event.debug_annotations.iter().filter_map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Batch, Event, Kind};
+    use crate::event::{Batch, Event, Kind, Nvtx};
     use crate::timeline::Timeline;
 
     fn written(batches: &[Batch]) -> Vec<Slice> {
@@ -134,6 +145,24 @@ mod tests {
         let slices = written(&[first, batch(0, vec![range("outer", [10, 50])])]);
         let told: Vec<_> = slices.iter().map(|slice| (slice.name.as_str(), slice.time)).collect();
         assert_eq!(told, [("outer", [10, 50]), ("inner", [20, 30]), ("same", [20, 30]), ("next", [30, 40])]);
+    }
+
+    /// Ranges of two domains may overlap in a thread, which those of a row must not.
+    #[test]
+    fn domains_have_rows_of_their_own() {
+        let range = |domain: &str, time| {
+            let nvtx = Nvtx { domain: domain.into(), category: "data".into(), payload: "7".into() };
+            Event { nvtx: Some(Box::new(nvtx)), ..Event::new(Kind::Range, "step", 1, time) }
+        };
+        let events = vec![range("a", [10, 30]), range("b\n", [20, 40]), range("", [5, 35])];
+        let slices = written(&[batch(0, events)]);
+        let told: Vec<_> = slices.iter().map(|slice| (slice.row.as_str(), slice.time)).collect();
+        assert_eq!(
+            told,
+            [("NVTX, thread 1", [5, 35]), ("NVTX a, thread 1", [10, 30]), ("NVTX b?, thread 1", [20, 40]),]
+        );
+        let notes = [("category", "data"), ("payload", "7")].map(|(name, text)| (name.into(), text.into()));
+        assert_eq!(slices[0].notes, notes);
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl Tables {
         }
         for event in &batch.events {
             let lines = self.lines.entry(event.kind).or_default();
-            let name = if lines.contains_key(&event.name) { event.name.clone() } else { clean(&event.name) };
+            let name = event.title();
+            let name = if lines.contains_key(&*name) { name.into_owned() } else { clean(&name) };
             let has_room = lines.len() < MAX_NAMES || lines.contains_key(&name);
             let name = if has_room { name } else { OTHERS.to_owned() };
             let line = lines.entry(name.clone()).or_insert_with(|| Line {

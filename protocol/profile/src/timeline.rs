@@ -2,13 +2,12 @@
 //! Timelines in Perfetto's trace format, written as events come: a process for each program, and in it a row for each thread's
 //! calls, lane and gates, for each stream of a GPU, for moves of memory and for ranges.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use prost::Message;
 
-use crate::event::{Batch, Event, Kind};
+use crate::event::{Batch, Event, Kind, Nvtx};
 use crate::names::clean;
 use crate::perfetto::{
     CounterDescriptor, DebugAnnotation, EventName, InternedData, ProcessDescriptor,
@@ -33,15 +32,12 @@ const NANOSECONDS: i32 = 1;
 /// A process: its session, and its id in the guest.
 type Process = (u64, u32);
 
-/// Identifies a row of a process. `None` in place of a kind: the time for which calls of a lane have waited in it.
-type Row = (Process, Option<Kind>, u32, u32);
-
 /// Writes a timeline.
 #[derive(Debug)]
 pub struct Timeline<W> {
     to: W,
     processes: HashMap<Process, u64>,
-    rows: HashMap<Row, u64>,
+    rows: HashSet<u64>,
     names: HashMap<String, u64>,
     begun: bool,
     /// The number of events for which there was no row.
@@ -87,13 +83,18 @@ impl<W: Write> Timeline<W> {
 
     fn begin(&mut self, track: u64, event: &Event) -> io::Result<()> {
         let (name_iid, name, interned_data) = self.intern(&event.name);
+        let text = |name: &str, value: &str| {
+            (!value.is_empty()).then(|| annotation(name, Value::Text(clean(value))))
+        };
+        let nvtx = |value: fn(&Nvtx) -> &str| event.nvtx.as_ref().map_or("", |nvtx| value(nvtx));
         let number = |name: &str, value: u64| (value > 0).then(|| annotation(name, Value::Uint(value)));
-        let path = clean(&event.path);
         let annotations = [
             number("bytes", event.bytes),
             number("waited_ns", event.waited),
             number("result", event.result.into()),
-            (!path.is_empty()).then(|| annotation("path", Value::Text(path))),
+            text("path", &event.path),
+            text("category", nvtx(|nvtx| &nvtx.category)),
+            text("payload", nvtx(|nvtx| &nvtx.payload)),
         ];
         let track_event = TrackEvent {
             r#type: Some(Type::SliceBegin.into()),
@@ -162,7 +163,7 @@ impl<W: Write> Timeline<W> {
         Ok(track)
     }
 
-    /// Returns the track of an event, or of the waits in its lane. `None` if there are too many.
+    /// Returns the track of an event; with `None` in place of a kind, that of the waits in its lane. `None` if there are too many.
     fn row(
         &mut self,
         of: Process,
@@ -172,21 +173,21 @@ impl<W: Write> Timeline<W> {
     ) -> io::Result<Option<u64>> {
         // Copies and fills stand in the row of their stream.
         let row_kind = kind.map(|kind| if kind.is_gpu() { Kind::Kernel } else { kind });
-        let key = (of, row_kind, event.device, event.row);
-        let full = self.rows.len() >= MAX_ROWS;
-        match self.rows.entry(key) {
-            Entry::Occupied(track) => return Ok(Some(*track.get())),
-            Entry::Vacant(_) if full => {
-                self.left_out += 1;
-                return Ok(None);
-            }
-            Entry::Vacant(place) => place.insert(uuid(&key)),
-        };
-        let row = event.row;
+        let (row, domain) = (event.row, clean(event.domain()));
+        let track = uuid(&(of, row_kind, event.device, row, &domain));
+        if self.rows.contains(&track) {
+            return Ok(Some(track));
+        }
+        if self.rows.len() >= MAX_ROWS {
+            self.left_out += 1;
+            return Ok(None);
+        }
+        self.rows.insert(track);
+        let domain = if domain.is_empty() { domain } else { format!(" {domain}") };
         let (rank, name) = match row_kind {
             // Perfetto shows rows of one name as one, in which ranges that overlap stand below each other.
-            Some(Kind::Span) => (0, "NVTX ranges".to_owned()),
-            Some(Kind::Range) => (1, format!("NVTX, thread {row}")),
+            Some(Kind::Span) => (0, format!("NVTX{domain} ranges")),
+            Some(Kind::Range) => (1, format!("NVTX{domain}, thread {row}")),
             Some(Kind::Api) => (2, format!("API, thread {row}")),
             Some(Kind::Call) => (3, format!("lane {row}")),
             None => (4, format!("lane {row}: waited")),
@@ -195,7 +196,6 @@ impl<W: Write> Timeline<W> {
             Some(_) => (7, format!("GPU {}, stream {row}", event.device)),
         };
         let counter = kind.is_none().then_some(CounterDescriptor { unit: Some(NANOSECONDS) });
-        let track = uuid(&key);
         self.describe(TrackDescriptor {
             uuid: Some(track),
             name: Some(name),

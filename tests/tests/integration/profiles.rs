@@ -38,6 +38,7 @@ pub fn collect(suite: &mut Suite) {
         suite.test("profiles::in_the_guest", in_the_guest);
         suite.test("profiles::attached_in_the_guest", attached_in_the_guest);
         suite.test("profiles::ranges_of_nvtx", ranges_of_nvtx);
+        suite.test("profiles::a_profiler_of_the_users_own", a_profiler_of_the_users_own);
     } else {
         suite.skip("profiles", "it has not run on a GPU");
     }
@@ -231,67 +232,120 @@ fn attached_in_the_guest(kit: &Kit) -> Result<()> {
     bail!("{TRIES} profiles without a kernel")
 }
 
-/// Calls the library as the header of NVTX does, with a table for each of its two modules.
-const RANGES: &str = r#"
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-static void *functions[2][16];
-static void **places[2][16];
-static int table(uint32_t module, void ****out, unsigned *length) {
-    const int which = module == 1 ? 0 : module == 5 ? 1 : -1;
-    if (which < 0) return 0;
-    for (int i = 0; i < 16; i++) places[which][i] = i ? &functions[which][i] : 0;
-    *out = places[which], *length = 16;
-    return 1;
-}
-static struct { size_t bytes; int (*table)(uint32_t, void ****, unsigned *); } callbacks = {sizeof callbacks, table};
-static const void *export(uint32_t id) { return id == 1 ? &callbacks : 0; }
-int main(void) {
-    const char *path = getenv("NVTX_INJECTION64_PATH");
-    void *library = path ? dlopen(path, RTLD_LAZY) : 0;
-    int (*begin)(void *) = library ? dlsym(library, "InitializeInjectionNvtx2") : 0;
-    if (!begin || begin(export) != 1) return 1;
-    int (*push)(const char *) = functions[0][9], (*pop)(void) = functions[0][11];
-    void *(*create)(const char *) = functions[1][12];
-    int (*push_in)(void *, void *) = functions[1][4], (*pop_in)(void *) = functions[1][5];
-    void *domain = create("training");
-    struct { uint16_t version, size; uint32_t category; int32_t rest[4]; uint64_t payload; int32_t type; const char *text; }
-        attributes = {3, 48, 0, {0}, 0, 1, "inner\n"};
-    uint64_t (*start)(const char *) = functions[0][5], (*start_in)(void *, void *) = functions[1][2];
-    void (*end)(uint64_t) = functions[0][7], (*end_in)(void *, uint64_t) = functions[1][3];
-    if (push("outer") != 0 || push_in(domain, &attributes) != 0) return 2;
-    attributes.text = "second";
-    const uint64_t first = start("first"), second = start_in(domain, &attributes);
-    end(first), end_in(domain, second), end(second);
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!cuda || ((int (*)(unsigned))dlsym(cuda, "cuInit"))(0)) return 3;
-    if (pop_in(domain) != 0 || pop() != 0 || pop() >= 0) return 4;
-    return 0;
-}
-"#;
-
 fn ranges_of_nvtx(kit: &Kit) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let [source, program, trace] = ["program.c", "program", "trace"].map(|name| folder.path().join(name));
-    fs::write(&source, RANGES)?;
-    let mut cc = Command::new("cc");
-    run(cc.arg("-w").arg("-o").arg(&program).arg(&source).arg("-ldl"), "", LIMIT)?.expect_exit(0)?;
-    let route = route(kit, &DaemonOptions::default())?;
+    let (folder, program) = (tempfile::tempdir()?, kit.programs.get("ranges")?);
+    let (trace, route) = (folder.path().join("trace"), route(kit, &DaemonOptions::default())?);
     let outcome = profiled(kit, &route, &["--trace", &trace.display().to_string()], &program, &[])?;
     outcome.expect_exit(0)?;
-    ensure!(outcome.stderr.contains("Ranges:"), "{outcome}");
+    for line in [
+        "Ranges:",
+        "  training:inner?",
+        "  outer",
+        "Ranges that were started and ended:",
+        "  training:second",
+    ] {
+        ensure!(outcome.stderr.lines().any(|told| told.ends_with(line)), "no {line}: {outcome}");
+    }
     let slices = reader::slices(&fs::read(&trace)?).map_err(anyhow::Error::msg)?;
     let range = |name: &str, row: &str| {
         let found = slices.iter().find(|slice| slice.name == name && slice.row.starts_with(row));
-        found.map(|slice| slice.time).with_context(|| format!("no range {name}: {slices:?}"))
+        found.with_context(|| format!("no range {name}: {slices:?}"))
     };
-    let [[begin, end], [inner_begin, inner_end]] =
-        [range("outer", "NVTX, thread ")?, range("inner?", "NVTX, thread ")?];
-    ensure!(begin <= inner_begin && inner_begin < inner_end && inner_end <= end, "{slices:?}");
-    let [first, second] = [range("first", "NVTX ranges")?, range("second", "NVTX ranges")?];
-    ensure!(first[0] <= second[0] && second[0] <= first[1] && first[1] <= second[1], "{slices:?}");
+    let (outer, inner) = (range("outer", "NVTX, thread ")?, range("inner?", "NVTX training, thread ")?);
+    ensure!(outer.time[0] <= inner.time[0] && outer.time[1] <= inner.time[1], "{outer:?}, {inner:?}");
+    let mark = range("launch", "NVTX, thread ")?.time;
+    ensure!(
+        outer.time[0] <= mark[0] && mark[0] == mark[1] && mark[1] <= outer.time[1],
+        "{outer:?}, {mark:?}"
+    );
+    let (first, second) = (range("first", "NVTX ranges")?, range("second", "NVTX training ranges")?);
+    ensure!(first.time[0] <= second.time[0] && first.time[1] <= second.time[1], "{first:?}, {second:?}");
+    ensure!(inner.notes == notes(&[("category", "data"), ("payload", "-42")]), "{inner:?}");
+    ensure!(second.notes == notes(&[("category", "7")]), "{second:?}");
     ensure!(slices.iter().filter(|slice| slice.category == "span").count() == 2, "{slices:?}");
+    let kernel = slices.iter().find(|slice| slice.category == "kernel").context("no kernel")?;
+    ensure!(kernel.name == "add_one", "{kernel:?}");
+    Ok(())
+}
+
+fn notes(notes: &[(&str, &str)]) -> Vec<(String, String)> {
+    notes.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+/// A profiler of the user's own, in the ways of parcagpu: `cuInit` loads it, and it asks CUPTI for launches, contexts and modules, and
+/// for kernels. It takes ranges from NVTX, too. Its words go to standard error when the program ends.
+const INJECTED: &str = r#"
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void *cupti;
+static int launches, kernels, pushed, popped, contexts, modules;
+static char symbol[64], range[64];
+typedef int (*Call)();
+static Call find(const char *name) {
+    void *found = dlsym(cupti, name);
+    if (!found) fprintf(stderr, "no %s\n", name), exit(1);
+    return (Call)found;
+}
+static void request(uint8_t **buffer, size_t *bytes, size_t *records) {
+    *bytes = 1 << 16, *records = 0, *buffer = aligned_alloc(8, *bytes);
+}
+static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid) {
+    uint8_t *record = 0;
+    while (!find("cuptiActivityGetNextRecord")(buffer, valid, &record)) kernels += *(uint32_t *)record == 10;
+    free(buffer);
+}
+struct Data { int site; const char *function; const void *parameters; void *result; const char *symbol; };
+static void called(void *user, int domain, uint32_t id, const struct Data *data) {
+    if (domain == 3) contexts += id == 1, modules += id == 6;
+    if (domain == 2 && data->site == 1) launches++;
+    if (domain == 2 && data->symbol) snprintf(symbol, sizeof symbol, "%s", data->symbol);
+}
+static void at_exit(void) {
+    find("cuptiActivityFlushAll")(1);
+    fprintf(stderr, "launches %d of %s, kernels %d, contexts %d, modules %s\n", launches, symbol, kernels, contexts, modules ? "some" : "none");
+    fprintf(stderr, "ranges %d %d, the last one is %s\n", pushed, popped, range);
+}
+int InitializeInjection(void) {
+    void *subscriber;
+    cupti = dlopen("libcupti.so.13", RTLD_NOW);
+    if (!cupti) return 0;
+    int errors = find("cuptiSubscribe")(&subscriber, called, NULL);
+    errors |= find("cuptiEnableCallback")(1, subscriber, 2, 211);
+    errors |= find("cuptiEnableDomain")(1, subscriber, 3);
+    errors |= find("cuptiActivityRegisterCallbacks")(request, complete);
+    errors |= find("cuptiActivityEnable")(10);
+    if (errors) fprintf(stderr, "CUPTI refuses: %d\n", errors);
+    atexit(at_exit);
+    return !errors;
+}
+static int push(const char *text) { return snprintf(range, sizeof range, "%s", text), pushed++; }
+static int pop(void) { return popped++, 0; }
+struct Callbacks { size_t bytes; int (*table)(uint32_t, void ****, unsigned *); };
+int InitializeInjectionNvtx2(const struct Callbacks *(*export)(uint32_t)) {
+    void ***table;
+    unsigned length;
+    if (!export(1)->table(1, &table, &length) || length < 12) return 0;
+    *table[9] = push, *table[11] = pop;
+    return 1;
+}
+"#;
+
+fn a_profiler_of_the_users_own(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [source, library] = ["profiler.c", "libprofiler.so"].map(|name| folder.path().join(name));
+    fs::write(&source, INJECTED)?;
+    let mut cc = Command::new("cc");
+    cc.args(["-w", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
+    run(&mut cc, "", LIMIT)?.expect_exit(0)?;
+    let route = route(kit, &DaemonOptions::default())?;
+    let mut command = route.command(&kit.programs.get("ranges")?);
+    command.env("CUDA_INJECTION64_PATH", &library).env("NVTX_INJECTION64_PATH", &library);
+    let outcome = run(&mut command, "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    let told = "launches 1 of _Z7add_onePi, kernels 1, contexts 1, modules some\nranges 1 1, the last one is outer\n";
+    ensure!(outcome.stdout == "42\n" && outcome.stderr == told, "{outcome}");
     Ok(())
 }

@@ -22,6 +22,8 @@ use virtio_cuda_protocol::cuda::{CALL_CORRELATION_BITS, CALL_CORRELATION_SHIFT};
 
 use super::gpu::{CuResult, CudaError};
 use library::Cupti;
+#[cfg(test)]
+pub use library::fake;
 pub use store::Read;
 
 /// The bits of a call's flags with the number of the program's API call.
@@ -103,6 +105,12 @@ impl Trace {
     #[cfg(any(test, fuzzing))]
     pub fn open_none(&self) {
         let _ = self.cupti.set(None);
+    }
+
+    /// Sets a CUPTI that measures nothing.
+    #[cfg(test)]
+    pub fn open_fake(&self) {
+        let _ = self.cupti.set(Some(library::fake::cupti()));
     }
 
     /// Returns CUPTI if a start has loaded it.

@@ -80,7 +80,7 @@ impl Bench<'_> {
         print("virtio-user", &rows);
         println!(
             "\n| way | records of 1 ms beside the kernels' own clock, largest difference | clocks differ by less than | \
-             begins after the launch, seen after the end |"
+             ends after the answer, seen after the begin |"
         );
         println!("| --- | ---: | ---: | ---: |");
         for (way, [difference, before, after]) in truth {

@@ -12,6 +12,7 @@ pub mod kubernetes;
 pub mod nvcc;
 pub mod nvcc_older;
 mod package_root;
+pub mod perfetto;
 mod pip;
 mod prune;
 pub mod qemu;
@@ -57,6 +58,8 @@ pub enum Part {
     OldRoot,
     /// The programs of a cluster, for the level `kubernetes`; only on request.
     Kubernetes,
+    /// Perfetto's user interface, for the level `timeline`; only on request.
+    Perfetto,
 }
 
 impl ValueEnum for Part {
@@ -71,6 +74,7 @@ impl ValueEnum for Part {
                 Part::Zig,
                 Part::OldRoot,
                 Part::Kubernetes,
+                Part::Perfetto,
             ];
             let older = nvcc_older::ALL.map(Part::NvccOlder);
             others.into_iter().chain(older).chain(kernels.map(|flavour| Part::Kernel(*flavour))).collect()
@@ -95,6 +99,7 @@ impl ValueEnum for Part {
             Self::Kubernetes => {
                 ("kubernetes".to_owned(), "The programs of a cluster of Kubernetes; only on request")
             }
+            Self::Perfetto => ("perfetto".to_owned(), "Perfetto's user interface; only on request"),
         };
         Some(PossibleValue::new(name).help(help))
     }
@@ -143,9 +148,12 @@ impl Part {
             Self::Debian => Chain::First,
             Self::Rust | Self::Kernel(_) => Chain::Kernels,
             Self::Qemu => Chain::Qemu,
-            Self::Nvcc | Self::NvccOlder(_) | Self::Zig | Self::OldRoot | Self::Kubernetes => {
-                Chain::Downloads
-            }
+            Self::Nvcc
+            | Self::NvccOlder(_)
+            | Self::Zig
+            | Self::OldRoot
+            | Self::Kubernetes
+            | Self::Perfetto => Chain::Downloads,
         }
     }
 
@@ -160,6 +168,7 @@ impl Part {
             Self::Zig => zig::setup(paths),
             Self::OldRoot => ubuntu::setup_old_root(paths),
             Self::Kubernetes => kubernetes::setup(paths),
+            Self::Perfetto => perfetto::setup(paths),
         }
     }
 }

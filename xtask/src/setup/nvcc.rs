@@ -15,8 +15,14 @@ use crate::progress::{Step, output_of};
 
 /// The release series that the project's tables were measured with.
 const SERIES: &str = "13.0";
-const WHEELS: [&str; 5] =
-    ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl"];
+const WHEELS: [&str; 6] = [
+    "nvidia-cuda-nvcc",
+    "nvidia-cuda-runtime",
+    "nvidia-nvvm",
+    "nvidia-cuda-crt",
+    "nvidia-cuda-cccl",
+    "nvidia-nvtx",
+];
 
 /// Libraries and headers that some programs need; none of them embeds a static runtime.
 const EXTRA_WHEELS: [&str; 5] = [
@@ -88,8 +94,9 @@ pub fn setup_extras(paths: &Paths) -> Result<PathBuf> {
     Ok(home_in(&entry))
 }
 
+/// Its name says what it has: earlier ones had no NVTX.
 fn entry(paths: &Paths) -> Entry {
-    Entry::named(&paths.cache, "nvcc", SERIES)
+    Entry::named(&paths.cache, "nvcc-nvtx", SERIES)
 }
 
 fn home_in(entry: &Entry) -> PathBuf {

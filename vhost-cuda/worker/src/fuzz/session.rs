@@ -16,6 +16,7 @@ use super::super::objects::images::Images;
 use super::super::run::output::Output;
 use super::super::sharing::Sharing;
 use super::super::state::{SessionLimits, SessionState};
+use super::super::trace::Trace;
 use super::super::vendor::Vendor;
 
 /// Guest-physical address and bytes of the guest's memory. A part of it is mapped a second time.
@@ -55,15 +56,27 @@ impl FuzzSession {
     /// A session that sees so many of the driver's devices, which are emulated, with the libraries of NVIDIA that `open` opens.
     #[cfg(test)]
     pub fn with_devices(devices: u32, open: impl FnOnce(&Vendor)) -> Self {
-        Self::of(false, true, devices, open)
+        Self::of(false, true, devices, open, Trace::open_none)
+    }
+
+    /// A session whose launches are prepared, with the CUPTI that `open` opens.
+    #[cfg(test)]
+    pub fn with_trace(open: impl FnOnce(&Trace)) -> Self {
+        Self::of(false, true, null::DEVICES, Vendor::open_none, open)
     }
 
     /// As [`Self::new`], with the libraries of NVIDIA that `open` opens.
     pub fn with(limited: bool, emulated: bool, open: impl FnOnce(&Vendor)) -> Self {
-        Self::of(limited, emulated, null::DEVICES, open)
+        Self::of(limited, emulated, null::DEVICES, open, Trace::open_none)
     }
 
-    fn of(limited: bool, emulated: bool, devices: u32, open: impl FnOnce(&Vendor)) -> Self {
+    fn of(
+        limited: bool,
+        emulated: bool,
+        devices: u32,
+        open: impl FnOnce(&Vendor),
+        open_trace: impl FnOnce(&Trace),
+    ) -> Self {
         let lock = IN_USE.lock();
         null::reset();
         let window = Window::reserve().expect("the window is free");
@@ -80,7 +93,7 @@ impl FuzzSession {
         let session = SessionState::new(Driver::null(), images, sharing, output, window, devices, limits);
         open(&session.vendor);
         session.vendor.open_none();
-        session.trace.open_none();
+        open_trace(&session.trace);
         let region =
             Region { guest_addr: MEMORY_BASE, bytes: MEMORY_BYTES, page_bytes: 1 << 12, ..Region::default() };
         // Adjacent, so that an entry can lie in both.

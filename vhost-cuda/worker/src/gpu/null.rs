@@ -49,6 +49,12 @@ pub fn script(seed: u64, fail_in: u32, failure: u32) {
     FAILURE.store(failure.max(1), RELAXED);
 }
 
+/// Returns the number of calls until one fails.
+#[cfg(test)]
+pub fn calls_until_failure() -> u32 {
+    FAIL_IN.load(RELAXED)
+}
+
 fn next_handle() -> u64 {
     FIRST_HANDLE + 64 * (HANDLES.fetch_add(1, RELAXED) + 1)
 }

@@ -7,6 +7,9 @@
 mod relay;
 pub mod requests;
 
+#[cfg(test)]
+mod cost_test;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

@@ -241,6 +241,51 @@ impl Cupti {
     }
 }
 
+/// A CUPTI that measures nothing.
+#[cfg(test)]
+pub mod fake {
+    use super::*;
+
+    /// The number of kinds that are enabled.
+    pub static ENABLED: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn register(_: Request, _: Complete) -> u32 {
+        0
+    }
+    extern "C" fn enable(_: u32) -> u32 {
+        ENABLED.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+    extern "C" fn disable(_: u32) -> u32 {
+        ENABLED.fetch_sub(1, Ordering::Relaxed);
+        0
+    }
+    extern "C" fn flush_all(_: u32) -> u32 {
+        0
+    }
+    extern "C" fn next(_: *mut u8, _: usize, _: *mut *mut u8) -> u32 {
+        1
+    }
+    extern "C" fn timestamp(_: *mut u64) -> u32 {
+        0
+    }
+    extern "C" fn push(_: u32, _: u64) -> u32 {
+        0
+    }
+    extern "C" fn pop(_: u32, _: *mut u64) -> u32 {
+        0
+    }
+    extern "C" fn dropped(_: *mut c_void, _: u32, _: *mut usize) -> u32 {
+        0
+    }
+
+    /// Returns it.
+    pub fn cupti() -> Cupti {
+        let turn = Mutex::new(());
+        Cupti { register, enable, disable, flush_all, next, timestamp, push, pop, dropped, turn }
+    }
+}
+
 fn check(function: &'static str, code: u32) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(CuptiError { function, code }) }
 }
