@@ -110,6 +110,15 @@ fn copies_that_count_as_done_come_before_everything_in_their_context() {
 }
 
 #[test]
+fn a_request_for_a_function_waits_for_nothing() {
+    let (order, posted) = (two_lanes(), call(Opcode::vendor_call, CONTEXT, None, None));
+    posted.publish(posted.begin(&order, Some(0), true), 64);
+    // The posted call may wait for the function.
+    let next = call(Opcode::session_next_callback, 0, None, None);
+    assert!(next.begin(&order, Some(1), false).dependencies().is_empty());
+}
+
+#[test]
 fn what_may_use_anything_comes_after_everything_and_before_it() {
     let anything = call(Opcode::vendor_call, CONTEXT, None, None);
     for other in [launch(OTHER_CONTEXT, NON_BLOCKING), record(BLOCKING, EVENT), anything] {
