@@ -94,6 +94,8 @@ impl Touched {
             | Opcode::session_output
             | Opcode::session_order => Extent::Objects(Memory::None),
             Opcode::cuLaunchKernel => Extent::Objects(Memory::OfContext),
+            // It may record an event, for which `graphs_use_events` is called.
+            Opcode::cuLaunchKernelEx if !GRAPHS_USE_EVENTS.load(Ordering::SeqCst) => Extent::Objects(Memory::OfContext),
             Opcode::cuMemcpyHtoD_v2
             | Opcode::cuMemcpyDtoH_v2
             | Opcode::cuMemcpyDtoD_v2

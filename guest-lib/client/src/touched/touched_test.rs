@@ -61,6 +61,10 @@ fn comes_after(second: Touched, first: Touched) -> bool {
 fn streams_of_their_own_do_not_wait_for_each_other() {
     assert!(comes_after(launch(CONTEXT, NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
     assert!(!comes_after(launch(CONTEXT, OTHER_NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
+    let with_attributes = |stream| call(Opcode::cuLaunchKernelEx, CONTEXT, Some(stream), None);
+    assert!(comes_after(with_attributes(NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
+    assert!(comes_after(launch(CONTEXT, NON_BLOCKING), with_attributes(NON_BLOCKING)));
+    assert!(!comes_after(with_attributes(OTHER_NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
     assert!(!comes_after(launch(CONTEXT, BLOCKING), launch(CONTEXT, NON_BLOCKING)));
     assert!(!comes_after(launch(CONTEXT, PER_THREAD_STREAM), launch(CONTEXT, PER_THREAD_STREAM)));
     let synchronize = |stream| call(Opcode::cuStreamSynchronize, CONTEXT, Some(stream), None);
