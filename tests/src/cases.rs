@@ -265,6 +265,7 @@ pub const CASES: &[Case] = &[
     Case::new("stream_values"),
     Case::new("short_waits"),
     Case::new("repeated_launches"),
+    Case::new("serialized_launches"),
     Case::new("captured_graphs"),
     Case::new("graph_values"),
     Case::new("graph_arguments"),

@@ -72,8 +72,8 @@ fn put_back_buffers(buffers: Box<Buffers>) {
 enum Way {
     /// Through the thread's lane if possible, and always after everything that was posted.
     Any,
-    /// Through the lane if possible; the caller takes care of the order.
-    Order,
+    /// Through the lane if possible, at once.
+    Unordered,
     /// Through the request queue, at once.
     Direct,
 }
@@ -249,9 +249,9 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Marks the call as one that itself puts calls in order.
-    pub(crate) fn for_order(mut self) -> Self {
-        self.way = Way::Order;
+    /// Goes through the thread's lane if it has one, and ignores posted calls.
+    pub fn unordered(mut self) -> Self {
+        self.way = Way::Unordered;
         self
     }
 

@@ -2,8 +2,10 @@
 
 //! Tracks whether the device is known to have no work for this process: waiting for it then needs no call.
 
+use std::cell::Cell;
+
 use cuda_environment::speed;
-use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::cuda::{ContextId, Opcode, StreamId};
 use virtio_cuda_ring::Outstanding;
 
 use crate::touched::Touched;
@@ -13,6 +15,11 @@ static CALLS: Outstanding = Outstanding::new();
 /// Calls for whose work the legacy default stream waits. Posted copies that count as done are not counted: such a copy is posted
 /// only if the stream has nothing to wait for, so the copy itself delays nobody.
 static DEFAULT_STREAM: Outstanding = Outstanding::new();
+
+thread_local! {
+    /// The stream for which this thread has waited last, with its context, and the number of calls that there were by then.
+    static WAITED: Cell<Option<(ContextId, StreamId, u64)>> = const { Cell::new(None) };
+}
 
 /// Calls up to some moment.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +65,19 @@ pub fn done(so_far: SoFar) {
 /// As [`done`], after a wait for the legacy default stream.
 pub fn default_stream_done(so_far: SoFar) {
     DEFAULT_STREAM.end(so_far.default_stream);
+}
+
+/// Notes that the calling thread has waited for all work in `stream`, by a call with number `opcode` that began after `before`.
+pub fn waited_for(opcode: Opcode, context: ContextId, stream: StreamId, before: SoFar) {
+    let now = CALLS.so_far();
+    // Calls of other threads that came meanwhile may have left work in the stream.
+    let alone = now == before.all + u64::from(leaves_work(opcode, false));
+    WAITED.set(alone.then_some((context, stream, now)));
+}
+
+/// Returns whether the calling thread has waited for all work in `stream` last, and no call has left work since.
+pub(crate) fn is_stream_idle(context: ContextId, stream: StreamId) -> bool {
+    speed::is_on() && WAITED.get() == Some((context, stream, CALLS.so_far()))
 }
 
 /// Returns whether a copy in the legacy default stream would have nothing to wait for.
@@ -119,5 +139,25 @@ mod tests {
         }
         assert!(!is_idle());
         done(so_far());
+
+        let (context, stream) = (ContextId(CONTEXT), StreamId(NON_BLOCKING));
+        for waits in [Opcode::cuStreamSynchronize, Opcode::cuMemcpyDtoHAsync_v2] {
+            let before = so_far();
+            call(waits, false, NON_BLOCKING);
+            assert!(!is_stream_idle(context, stream));
+            waited_for(waits, context, stream, before);
+            assert!(is_stream_idle(context, stream) && !is_stream_idle(context, StreamId(0)));
+            assert!(!std::thread::scope(|scope| scope
+                .spawn(|| is_stream_idle(context, stream))
+                .join()
+                .unwrap()));
+            call(Opcode::cuLaunchKernel, true, 0);
+            assert!(!is_stream_idle(context, stream), "the launch may delay the stream");
+        }
+        let before = so_far();
+        call(Opcode::cuLaunchKernel, true, NON_BLOCKING);
+        call(Opcode::cuStreamSynchronize, false, NON_BLOCKING);
+        waited_for(Opcode::cuStreamSynchronize, context, stream, before);
+        assert!(!is_stream_idle(context, stream), "it may have come behind the wait");
     }
 }

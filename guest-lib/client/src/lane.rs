@@ -365,9 +365,9 @@ pub(crate) fn order(session: &Session, touched: Option<&Touched>, caller: Caller
         touched.map_or_else(Vec::new, |touched| touched.begin(&ORDER, own, false).dependencies().to_vec());
     if after.is_empty() && !is_quiet {
         // Its lane answers it after all records before.
-        return calls::session_order(&mut session.call(caller).for_order(), 0, 0);
+        return calls::session_order(&mut session.call(caller).unordered(), 0, 0);
     }
     let wait =
-        |one: Position| calls::session_order(&mut session.call(caller).for_order(), one.lane, one.bytes);
+        |one: Position| calls::session_order(&mut session.call(caller).unordered(), one.lane, one.bytes);
     after.into_iter().try_for_each(wait)
 }

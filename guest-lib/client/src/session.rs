@@ -183,8 +183,16 @@ impl Session {
 
     /// Returns whether the device has no work for this process, and no error of a posted call to report to the calling thread.
     pub fn is_idle(&self) -> bool {
-        idle::is_idle()
-            && !lane::has_deferred_error()
+        idle::is_idle() && self.is_settled()
+    }
+
+    /// Returns whether `stream` has no work, and there is no error of a posted call to report to the calling thread.
+    pub fn is_stream_idle(&self, context: ContextId, stream: StreamId) -> bool {
+        idle::is_stream_idle(context, stream) && self.is_settled()
+    }
+
+    fn is_settled(&self) -> bool {
+        !lane::has_deferred_error()
             && !caller::has_left()
             && process::check().is_ok()
             && self.check().is_ok()

@@ -51,6 +51,8 @@ enum Extent {
     Context,
     /// The objects that are its arguments.
     Objects(Memory),
+    /// Nothing: earlier calls may wait for it.
+    Nothing,
 }
 
 /// The things that one call uses.
@@ -92,6 +94,8 @@ impl Touched {
             | Opcode::session_output
             | Opcode::session_order => Extent::Objects(Memory::None),
             Opcode::cuLaunchKernel => Extent::Objects(Memory::OfContext),
+            // It may record an event, for which `graphs_use_events` is called.
+            Opcode::cuLaunchKernelEx if !GRAPHS_USE_EVENTS.load(Ordering::SeqCst) => Extent::Objects(Memory::OfContext),
             Opcode::cuMemcpyHtoD_v2
             | Opcode::cuMemcpyDtoH_v2
             | Opcode::cuMemcpyDtoD_v2
@@ -108,6 +112,8 @@ impl Touched {
             | Opcode::cuMemFreeAsync
             | Opcode::cuStreamBatchMemOp_v2 => Extent::Objects(Memory::Any),
             Opcode::cuGraphLaunch if !GRAPHS_USE_EVENTS.load(Ordering::SeqCst) => Extent::Objects(Memory::Any),
+            // Work that was posted may wait for the function.
+            Opcode::session_next_callback => Extent::Nothing,
             _ if opcode.facts().is_wait_for_context() => Extent::Context,
             Opcode::cuCtxEnablePeerAccess
             | Opcode::cuMemSetAccess

@@ -30,6 +30,10 @@ const ATTRIBUTE_IGNORE: u32 = 0;
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_CLUSTER_DIMENSION: u32 = 4;
 const ATTRIBUTE_PRIORITY: u32 = 8;
+/// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`, which refers to nothing.
+const ATTRIBUTE_SERIALIZATION: u32 = 6;
+/// Stands for that attribute in the shapes of accepted launches. Not on the wire.
+const LAUNCH_SERIALIZATION: u32 = 1 << 31;
 /// The attributes that refer to an event.
 pub const ATTRIBUTE_PROGRAMMATIC_EVENT: u32 = 7;
 pub const ATTRIBUTE_LAUNCH_COMPLETION_EVENT: u32 = 12;
@@ -75,6 +79,7 @@ pub fn shape(config: &CUlaunchConfig, api: Api) -> Result<(LaunchShape, u32, Vec
             ATTRIBUTE_IGNORE => {}
             ATTRIBUTE_COOPERATIVE if value[0] != 0 => shape.flags |= LAUNCH_COOPERATIVE,
             ATTRIBUTE_COOPERATIVE => {}
+            ATTRIBUTE_SERIALIZATION if value[0] == 0 => {}
             ATTRIBUTE_CLUSTER_DIMENSION => shape.cluster = [value[0], value[1], value[2]],
             ATTRIBUTE_PRIORITY => {
                 shape.flags |= LAUNCH_PRIORITY;
@@ -176,6 +181,13 @@ struct Attributes {
     device_node: Option<Out<u64>>,
 }
 
+impl Attributes {
+    /// Returns whether there is none but [`ATTRIBUTE_SERIALIZATION`].
+    fn only_serialize(&self) -> bool {
+        self.count == 1 && self.bytes.starts_with(&ATTRIBUTE_SERIALIZATION.to_le_bytes())
+    }
+}
+
 /// Launches with attributes that are not in [`LaunchShape`].
 fn launch_with_attributes(
     api: Api,
@@ -186,13 +198,22 @@ fn launch_with_attributes(
     values: In<HostPtr>,
     extra: In<usize>,
 ) -> Result<(), CudaError> {
+    let known = api.driver.functions.get(function)?;
+    let provable = (attributes.only_serialize() && extra.is_null()).then_some(&known.proven);
+    let accepted = LaunchShape { flags: shape.flags | LAUNCH_SERIALIZATION, ..shape };
+    let post = provable.is_some_and(|proven| proven.contains(accepted)) && api.may_post(stream);
     let Attributes { count, mut bytes, device_node } = attributes;
     append_parameters(api, function, values, extra, &mut bytes)?;
     let (function, stream) = (FunctionId(function), api.stream(stream)?);
     let _sent = api.before_work(Uses::Anything, stream)?;
-    let mut call = api.in_context()?.input(&bytes);
+    let mut call = api.in_context()?.input(&bytes).posted_if(post);
     match device_node {
-        None => calls::cuLaunchKernelEx(&mut call, function, stream, shape, count)?,
+        None => {
+            calls::cuLaunchKernelEx(&mut call, function, stream, shape, count)?;
+            if let (Some(proven), false) = (provable, post) {
+                proven.add(accepted);
+            }
+        }
         Some(out) => out.set(calls::launch_updatable(&mut call, function, stream, shape, count)?)?,
     }
     api.work_queued();

@@ -9,9 +9,9 @@ pub mod values;
 
 use std::thread;
 
-use virtio_cuda_client::protocol::{EventId, StreamId};
+use virtio_cuda_client::protocol::{ContextId, EventId, Opcode, StreamId};
 use virtio_cuda_client::touched::graphs_use_events;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{CudaError, calls, idle};
 
 use crate::api::PER_THREAD;
 use crate::entry::Api;
@@ -104,10 +104,12 @@ entry_points! {
 
     /// Waits for the stream's work.
     call cuStreamSynchronize / cuStreamSynchronize_ptsz (api, hStream: u64) {
-        let mut call = api.in_context_of(hStream)?;
+        let (mut call, context, stream) = (api.in_context_of(hStream)?, api.context_of_stream(hStream)?, api.stream(hStream)?);
         let frees = api.driver.local_pools.frees_so_far();
-        if !(api.may_post(hStream) && api.is_idle()) {
-            calls::cuStreamSynchronize(&mut call, api.stream(hStream)?)?;
+        if !(api.may_post(hStream) && api.is_stream_idle(context, stream)) {
+            let before = idle::so_far();
+            calls::cuStreamSynchronize(&mut call, stream)?;
+            idle::waited_for(Opcode::cuStreamSynchronize, ContextId(context), stream, before);
         }
         note_reached(api, hStream, frees);
         api.synchronized();

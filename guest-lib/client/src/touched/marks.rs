@@ -123,7 +123,9 @@ impl Touched {
         let mut marks = [0; 4];
         let count = if posted { self.marks(&mut marks) } else { 0 };
         let mut turn = order.begin(own, &marks[..count]);
-        turn.after(FENCE);
+        if self.extent != Extent::Nothing {
+            turn.after(FENCE);
+        }
         let overlap = CONTEXTS_OVERLAP.load(Ordering::Relaxed);
         let group = |group: usize| if overlap { ALL } else { group + self.context };
         let memory = match self.extent {
@@ -136,6 +138,7 @@ impl Touched {
                 turn.after_group(ALL);
                 return turn;
             }
+            Extent::Nothing => return turn,
         };
         if !posted {
             self.objects[..self.count].iter().for_each(|&mark| turn.after(mark));

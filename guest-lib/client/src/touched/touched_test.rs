@@ -61,6 +61,10 @@ fn comes_after(second: Touched, first: Touched) -> bool {
 fn streams_of_their_own_do_not_wait_for_each_other() {
     assert!(comes_after(launch(CONTEXT, NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
     assert!(!comes_after(launch(CONTEXT, OTHER_NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
+    let with_attributes = |stream| call(Opcode::cuLaunchKernelEx, CONTEXT, Some(stream), None);
+    assert!(comes_after(with_attributes(NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
+    assert!(comes_after(launch(CONTEXT, NON_BLOCKING), with_attributes(NON_BLOCKING)));
+    assert!(!comes_after(with_attributes(OTHER_NON_BLOCKING), launch(CONTEXT, NON_BLOCKING)));
     assert!(!comes_after(launch(CONTEXT, BLOCKING), launch(CONTEXT, NON_BLOCKING)));
     assert!(!comes_after(launch(CONTEXT, PER_THREAD_STREAM), launch(CONTEXT, PER_THREAD_STREAM)));
     let synchronize = |stream| call(Opcode::cuStreamSynchronize, CONTEXT, Some(stream), None);
@@ -107,6 +111,15 @@ fn copies_that_count_as_done_come_before_everything_in_their_context() {
     of_thread.add(&StreamId(PER_THREAD_STREAM));
     assert!(comes_after(launch(CONTEXT, NON_BLOCKING), of_thread));
     assert!(!comes_after(of_thread, launch(CONTEXT, NON_BLOCKING)), "it is not in the legacy stream");
+}
+
+#[test]
+fn a_request_for_a_function_waits_for_nothing() {
+    let (order, posted) = (two_lanes(), call(Opcode::vendor_call, CONTEXT, None, None));
+    posted.publish(posted.begin(&order, Some(0), true), 64);
+    // The posted call may wait for the function.
+    let next = call(Opcode::session_next_callback, 0, None, None);
+    assert!(next.begin(&order, Some(1), false).dependencies().is_empty());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::ffi::c_void;
 
+use cuda_environment::speed;
 use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 use virtio_cuda_client::{CudaError, Session, calls};
 
@@ -39,9 +40,12 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Waits for the next function that is due. Uses the request queue, because a lane would be polled meanwhile.
-fn next(session: &Session, done: u64) -> Result<(u64, CallbackId, i32, u32), CudaError> {
-    calls::session_next_callback(&mut session.internal().direct(), done)
+/// Waits for the next function that is due. With `soon`, a lane is watched for a short time. Then, and without `soon`, the thread
+/// sleeps in the request queue.
+fn next(session: &Session, done: u64, soon: bool) -> Result<(u64, CallbackId, i32, u32), CudaError> {
+    let call = session.internal();
+    let mut call = if soon { call.unordered() } else { call.direct() };
+    calls::session_next_callback(&mut call, done)
 }
 
 /// Runs a function of the program between the work before and behind it, which use the same managed memory.
@@ -56,7 +60,8 @@ fn serve(api: Api) {
     let (session, callbacks) = (api.driver.session, &api.driver.callbacks);
     in_callback::begin();
     let mut done = 0;
-    while let Ok((ticket, id, status, todo)) = next(session, done) {
+    // A function that follows another one soon is probably part of a step that the program repeats: it delays the GPU.
+    while let Ok((ticket, id, status, todo)) = next(session, done, done > 0 && speed::is_on()) {
         done = ticket;
         let callback = callbacks.get(id);
         if todo & CALLBACK_FORGET != 0 {

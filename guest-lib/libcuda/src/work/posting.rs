@@ -10,6 +10,7 @@
 
 use std::sync::atomic::Ordering;
 
+use virtio_cuda_client::protocol::{ContextId, StreamId};
 use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::entry::Api;
@@ -73,6 +74,14 @@ impl Api {
     /// Returns whether there is no work to wait for, and no error to report.
     pub fn is_idle(&self) -> bool {
         self.driver.session.is_idle() && !self.driver.captures.any() && !self.is_broken()
+    }
+
+    /// As [`Self::is_idle`], for one stream of the program, which belongs to `context`.
+    pub fn is_stream_idle(&self, context: u64, stream: StreamId) -> bool {
+        let session = &self.driver.session;
+        (session.is_idle() || session.is_stream_idle(ContextId(context), stream))
+            && !self.driver.captures.any()
+            && !self.is_broken()
     }
 
     /// Returns whether calls in the current context may have to fail.

@@ -118,7 +118,7 @@ impl Opcode {
             Self::module_load_known => Facts::new(State::Creates(Makes::Named("module")), Work::Other, Launches::Same, Text::CodePrints),
             Self::library_load_known => Facts::new(State::Creates(Makes::Named("library")), Work::Other, Launches::Same, Text::CodePrints),
             Self::cuLaunchKernel => Facts::new(State::Writes, Work::QueuesKernel, Launches::Same, Text::CodePrints).may_post(),
-            Self::cuLaunchKernelEx => Facts::new(State::Writes, Work::QueuesKernel, Launches::Same, Text::CodePrints),
+            Self::cuLaunchKernelEx => Facts::new(State::Writes, Work::QueuesKernel, Launches::Same, Text::CodePrints).may_post(),
             Self::launch_updatable => Facts::new(State::Writes, Work::Kernels, Launches::Same, Text::CodePrints),
             Self::cuStreamCreateWithPriority => Facts::new(State::Creates(Makes::Named("stream")), Work::Other, Launches::Same, Text::Silent).may_post(),
             Self::cuStreamDestroy_v2 => Facts::new(State::Ends, Work::Other, Launches::Same, Text::Prints).may_post(),

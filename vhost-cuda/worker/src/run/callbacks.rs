@@ -7,16 +7,23 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use virtio_cuda_protocol::cuda::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
 
+use super::cores::{self, Watching};
 use crate::gpu::CUstream;
 
 /// The maximum time until a guest's request for the next function is answered. Then the guest asks again, so that no
 /// request is outstanding for ever.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same for a request in a lane, for whose answer a thread of the guest watches: programs that use functions in each of their
+/// steps have the next one by then.
+const SHORT_PATIENCE: Duration = Duration::from_millis(2);
+/// The time to watch for a function in a lane, and for its end: about as long as it takes to wake a thread up.
+const WATCH: Duration = Duration::from_micros(300);
 
 /// A function that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +52,9 @@ pub struct Callbacks {
     queue: Mutex<Queue>,
     due: Condvar,
     done: Condvar,
+    /// The number of functions that are due, and the number of those that have run, for threads that watch.
+    due_now: AtomicUsize,
+    finished: AtomicU64,
 }
 
 /// The callbacks of this process's session.
@@ -56,6 +66,8 @@ impl Callbacks {
             queue: Mutex::new(Queue { due: VecDeque::new(), waiting: BTreeSet::new(), tickets: 0 }),
             due: Condvar::new(),
             done: Condvar::new(),
+            due_now: AtomicUsize::new(0),
+            finished: AtomicU64::new(0),
         }
     }
 
@@ -67,13 +79,16 @@ impl Callbacks {
             queue.waiting.insert(ticket);
         }
         queue.due.push_back(Due { ticket, callback: CallbackId(callback), status, todo });
+        self.due_now.store(queue.due.len(), Ordering::Relaxed);
         self.due.notify_one();
         ticket
     }
 
     /// Makes the guest run a function, and waits for it. A guest process that has ended ends this process too.
     fn run(&self, callback: u64, status: i32, todo: u32) {
+        let finished = self.finished.load(Ordering::Relaxed);
         let ticket = self.push(callback, status, todo | CALLBACK_RUN);
+        cores::watch(WATCH, || self.finished.load(Ordering::Relaxed) != finished);
         let mut queue = self.queue.lock();
         while queue.waiting.contains(&ticket) {
             self.done.wait(&mut queue);
@@ -83,15 +98,22 @@ impl Callbacks {
     /// Notes that the guest has run the function with this ticket. Other tickets are ignored.
     pub fn finish(&self, ticket: u64) {
         if self.queue.lock().waiting.remove(&ticket) {
+            self.finished.fetch_add(1, Ordering::Relaxed);
             self.done.notify_all();
         }
     }
 
-    /// Returns the next function; `None` if none is due for a while.
-    pub fn next(&self) -> Option<Due> {
+    /// Returns the next function; `None` if none is due for a while, or with `soon` for a shorter while.
+    pub fn next(&self, soon: bool) -> Option<Due> {
+        if soon && let Some(_permit) = Watching::begin() {
+            cores::watch(WATCH, || self.due_now.load(Ordering::Relaxed) > 0);
+        }
         let mut queue = self.queue.lock();
-        self.due.wait_while_for(&mut queue, |queue| queue.due.is_empty(), PATIENCE);
-        queue.due.pop_front()
+        let patience = if soon { SHORT_PATIENCE } else { PATIENCE };
+        self.due.wait_while_for(&mut queue, |queue| queue.due.is_empty(), patience);
+        let due = queue.due.pop_front();
+        self.due_now.store(queue.due.len(), Ordering::Relaxed);
+        due
     }
 }
 
@@ -134,7 +156,7 @@ mod tests {
                 callbacks.run(7, 3, CALLBACK_FORGET);
                 *finished.lock() = true;
             });
-            let due = callbacks.next().expect("it is due");
+            let due = callbacks.next(false).expect("it is due");
             assert_eq!(
                 (due.callback, due.status, due.todo),
                 (CallbackId(7), 3, CALLBACK_RUN | CALLBACK_FORGET)
@@ -152,7 +174,8 @@ mod tests {
         let callbacks = Callbacks::new();
         callbacks.push(1, 0, CALLBACK_FORGET);
         callbacks.push(2, 0, CALLBACK_FORGET);
-        assert_eq!(callbacks.next().map(|due| due.callback), Some(CallbackId(1)));
-        assert_eq!(callbacks.next().map(|due| due.callback), Some(CallbackId(2)));
+        assert_eq!(callbacks.next(false).map(|due| due.callback), Some(CallbackId(1)));
+        assert_eq!(callbacks.next(true).map(|due| due.callback), Some(CallbackId(2)));
+        assert_eq!(callbacks.next(true), None, "not for ever");
     }
 }

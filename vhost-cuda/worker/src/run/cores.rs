@@ -5,6 +5,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Fewer cores than this are few.
 const FEW: usize = 4;
@@ -17,6 +18,28 @@ pub fn are_few() -> bool {
 fn number() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| thread::available_parallelism().map_or(usize::MAX, usize::from))
+}
+
+/// The time to watch where there are few cores.
+const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
+/// Looks between two at the clock.
+const LOOKS: u32 = 64;
+
+/// Looks until `is_there` returns true: for `long` at most, and where there are few cores for a shorter time. Returns whether it did.
+pub fn watch(long: Duration, is_there: impl Fn() -> bool) -> bool {
+    let long = if are_few() { long.min(WATCH_FEW_CORES) } else { long };
+    let begun = Instant::now();
+    loop {
+        for _ in 0..LOOKS {
+            if is_there() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if begun.elapsed() >= long {
+            return false;
+        }
+    }
 }
 
 /// Threads that watch for longer than it takes to wake one up.

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use vhost_cuda_common::gates::now;
 use vhost_cuda_common::link::{Frame, ToWorker};
 use vhost_cuda_common::recording::LANE;
-use virtio_cuda_protocol::cuda::{CALL_INTERNAL, CallHeader, RESULT_EARLIER, ResultHeader, breaks_context};
+use virtio_cuda_protocol::cuda::{
+    CALL_INTERNAL, CallHeader, Opcode, RESULT_EARLIER, ResultHeader, breaks_context,
+};
 use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
@@ -102,7 +104,10 @@ impl Lane {
                 // The guest causes this, and may repeat it.
                 Err(corrupt) => crate::end_process_of_guest(&corrupt.to_string()),
                 Ok(Some(record)) => {
-                    awake.get_or_insert_with(Awake::begin);
+                    // Who waits for a function of the program leaves the driver to others.
+                    if !is_call(&self.contents, Opcode::session_next_callback) {
+                        awake.get_or_insert_with(Awake::begin);
+                    }
                     thread.at_once = nap_at.is_none();
                     thread.path = LANE;
                     let consumer = &self.consumer;
@@ -251,6 +256,11 @@ fn failure(error: CudaError, flags: u32) -> Vec<u8> {
 /// Returns whether the guest library makes the call for itself, and not an entry point for the program.
 fn is_internal(payload: &[u8]) -> bool {
     CallHeader::read_from_prefix(payload).is_ok_and(|(header, _)| header.flags & CALL_INTERNAL != 0)
+}
+
+/// Returns whether this is the call with number `opcode`.
+fn is_call(payload: &[u8], opcode: Opcode) -> bool {
+    CallHeader::read_from_prefix(payload).is_ok_and(|(header, _)| header.opcode == opcode as u32)
 }
 
 /// A position in a lane.

@@ -3,7 +3,7 @@
 //! microsecond quicker than the driver's own wait.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::debug;
 use parking_lot::Mutex;
@@ -17,11 +17,8 @@ use crate::gpu::{
 
 /// The maximum bytes of a copy that is waited for in this way. For longer copies the gain does not matter.
 pub const MAX_BYTES: u64 = 4 << 20;
-/// The time to watch before the driver waits, where there are cores to spare and where not.
+/// The time to watch before the driver waits.
 const WATCH: Duration = Duration::from_micros(150);
-const WATCH_FEW_CORES: Duration = Duration::from_micros(20);
-/// Looks at the word between two at the clock.
-const LOOKS: u32 = 64;
 const PAGE: usize = 4096;
 /// The maximum number of pages that could not be given back. Then no new ones are made.
 const MAX_LEFT: usize = 64;
@@ -154,22 +151,11 @@ impl Signal {
     }
 
     fn arrives(&self) -> bool {
-        let patience = if cores::are_few() { WATCH_FEW_CORES } else { WATCH };
         let Some(page) = &self.page else { return false };
-        let begun = Instant::now();
-        loop {
-            for _ in 0..LOOKS {
-                // Acquire: earlier writes of the stream are visible.
-                if page.word().load(Ordering::Acquire) == self.value {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            if begun.elapsed() >= patience {
-                return false;
-            }
-        }
+        // Acquire: earlier writes of the stream are visible.
+        cores::watch(WATCH, || page.word().load(Ordering::Acquire) == self.value)
     }
+
     /// Ends the registration, where many sessions follow each other in a process.
     #[cfg(any(test, fuzzing))]
     pub fn end(&mut self, gpu: &Driver) {

@@ -3,7 +3,7 @@
 //! Copies whose calls transfer the host memory. Short copies are inside the record or request. For longer ones the
 //! worker reads and writes the program's pages directly.
 
-use virtio_cuda_client::protocol::StreamId;
+use virtio_cuda_client::protocol::{Opcode, StreamId};
 use virtio_cuda_client::transport::Pieces;
 use virtio_cuda_client::{CudaError, calls, idle, trace};
 
@@ -54,7 +54,14 @@ pub fn run(api: Api, copy: &LinearCopy, transfer: Transfer, posted: bool) -> Res
                             idle::default_stream_done(before);
                             Ok(())
                         }
-                        Some(stream) => calls::cuMemcpyDtoHAsync_v2(&mut call, src, stream),
+                        Some(stream) => {
+                            let (before, captures) = (idle::so_far(), api.driver.captures.any());
+                            calls::cuMemcpyDtoHAsync_v2(&mut call, src, stream)?;
+                            if !captures {
+                                idle::waited_for(Opcode::cuMemcpyDtoHAsync_v2, context, stream, before);
+                            }
+                            Ok(())
+                        }
                     }
                 }
             }

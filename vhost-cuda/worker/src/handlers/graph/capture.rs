@@ -2,6 +2,7 @@
 //! Stream capture, and host functions in streams.
 
 use rustix::thread::gettid;
+use vhost_cuda_common::recording::LANE;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
 
 use crate::call::CallContext;
@@ -125,7 +126,7 @@ pub fn cuLaunchHostFunc(cx: &mut CallContext<'_>, stream: StreamId, callback: Ca
 /// Returns the next callback that is due.
 pub fn session_next_callback(cx: &mut CallContext<'_>, done: u64) -> CuResult<(u64, CallbackId, i32, u32)> {
     CALLBACKS.finish(done);
-    let Some(due) = CALLBACKS.next() else { return Ok((0, CallbackId(0), 0, 0)) };
+    let Some(due) = CALLBACKS.next(cx.thread.path == LANE) else { return Ok((0, CallbackId(0), 0, 0)) };
     // The user object has the name of its destructor.
     cx.session.objects.user_objects.remove(due.callback.0);
     Ok((due.ticket, due.callback, due.status, due.todo))
