@@ -27,7 +27,7 @@ const MAX_SIDE_BY_SIDE: usize = 24;
 const MAX_KNOT: usize = 3;
 /// Crates with larger circles of files or of rooms. A limit is lowered when the circle gets smaller, and never raised.
 const LIMITS: [(&str, usize, usize); 11] = [
-    ("cuda-emulator", 9, 10),
+    ("cuda-emulator", 9, 4),
     ("cuda-emulator/libraries", 8, 3),
     ("guest-driver", 11, 3),
     ("guest-driver/stock/kernel", 4, 3),

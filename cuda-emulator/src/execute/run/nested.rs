@@ -3,139 +3,137 @@
 
 use std::collections::VecDeque;
 
-use super::children::{Children, LaunchShape, MAX_DEPTH, Prepared, TAIL, lock};
-use super::error::RuntimeError;
-use super::family::{Family, KernelTask, Slot, Task};
-use super::transfer::Transfer;
-use crate::execute::run_grid;
+use super::grid::run_grid;
 use crate::launch::{Fault, FaultKind, Launch};
+use crate::nested::error::RuntimeError;
+use crate::nested::transfer::Transfer;
+use crate::nested::{
+    Children, Family, KernelTask, LaunchShape, MAX_BLOCK_BYTES, MAX_DEPTH, Prepared, Slot, TAIL, Task, lock,
+};
 
 /// Runs a launch and everything that it launches. Returns when all of it is complete, or after the first fault.
 pub(crate) fn run_launch(launch: &Launch<'_>) -> Result<(), Fault> {
     let family = Family::new(launch.device.pending_launches());
-    let result = family.run_grid(launch, 0);
+    let result = run_family(&family, launch, 0);
     family.release(launch.memory);
     result
 }
 
-impl Family {
-    /// Runs a task of a grid of `launch`, `depth` levels below the host's, and its launches.
-    fn run(&self, launch: &Launch<'_>, task: Task, depth: u32) -> Result<(), Fault> {
-        match task {
-            Task::Transfer(transfer) => carry_out(launch, &transfer),
-            Task::Kernel(task) => self.run_grid(&launch_of(launch, &task)?, depth),
-        }
-    }
-
-    fn run_grid(&self, launch: &Launch<'_>, depth: u32) -> Result<(), Fault> {
-        // Tails of tails run here, too. Empty ones are dropped: a kernel that launches itself in its tail must not use up memory.
-        let mut tails: Vec<VecDeque<Task>> = Vec::new();
-        let mut tail = self.run_one(launch, depth)?;
-        loop {
-            if !tail.is_empty() {
-                tails.push(std::mem::take(&mut tail));
-            }
-            let Some(last) = tails.last_mut() else { return Ok(()) };
-            let next = last.pop_front();
-            if last.is_empty() {
-                tails.pop();
-            }
-            let Some(task) = next else { continue };
-            self.leave(Slot::Counted);
-            match task {
-                Task::Transfer(transfer) => carry_out(launch, &transfer)?,
-                Task::Kernel(task) => tail = self.run_one(&launch_of(launch, &task)?, depth)?,
-            }
-        }
-    }
-
-    /// Runs a grid and its launches, except its tail. Returns the tail.
-    fn run_one(&self, launch: &Launch<'_>, depth: u32) -> Result<VecDeque<Task>, Fault> {
-        let children = Children::new(self, depth);
-        run_grid(launch, &children)?;
-        children.run_waiting(launch)?;
-        Ok(children.finish())
+/// Runs a task of a grid of `launch`, `depth` levels below the host's, and its launches.
+fn run(family: &Family, launch: &Launch<'_>, task: Task, depth: u32) -> Result<(), Fault> {
+    match task {
+        Task::Transfer(transfer) => carry_out(launch, &transfer),
+        Task::Kernel(task) => run_family(family, &launch_of(launch, &task)?, depth),
     }
 }
 
-impl Children<'_> {
-    /// Creates a parameter buffer, and takes a slot for its launch.
-    pub(crate) fn prepare(
-        &self,
-        launch: &Launch<'_>,
-        bytes: u64,
-        shape: Option<LaunchShape>,
-    ) -> Result<Result<u64, RuntimeError>, Fault> {
-        if self.depth >= MAX_DEPTH {
-            return Ok(Err(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED));
+/// Runs a grid and everything that it launches.
+fn run_family(family: &Family, launch: &Launch<'_>, depth: u32) -> Result<(), Fault> {
+    // Tails of tails run here, too. Empty ones are dropped: a kernel that launches itself in its tail must not use up memory.
+    let mut tails: Vec<VecDeque<Task>> = Vec::new();
+    let mut tail = run_one(family, launch, depth)?;
+    loop {
+        if !tail.is_empty() {
+            tails.push(std::mem::take(&mut tail));
         }
-        if bytes > super::parameters::MAX_BLOCK_BYTES {
-            return Ok(Err(RuntimeError::INVALID_VALUE));
+        let Some(last) = tails.last_mut() else { return Ok(()) };
+        let next = last.pop_front();
+        if last.is_empty() {
+            tails.pop();
         }
-        let slot = self.slot(launch)?;
-        let mut prepared = lock(&self.prepared);
-        let full = slot == Slot::AtOnce && prepared.len() >= launch.device.pending_launches();
-        let buffer = if full { None } else { self.family.buffer(launch.memory, bytes) };
-        let Some(buffer) = buffer else {
-            drop(prepared);
-            self.family.leave(slot);
-            return Ok(Err(RuntimeError::LAUNCH_PENDING_COUNT_EXCEEDED));
-        };
-        prepared.insert(buffer, Prepared { slot, bytes, shape });
-        Ok(Ok(buffer))
+        let Some(task) = next else { continue };
+        family.leave(Slot::Counted);
+        match task {
+            Task::Transfer(transfer) => carry_out(launch, &transfer)?,
+            Task::Kernel(task) => tail = run_one(family, &launch_of(launch, &task)?, depth)?,
+        }
     }
+}
 
-    /// Takes a slot for one more launch. If there is none, the tasks that this grid has launched so far run first.
-    pub(crate) fn slot(&self, launch: &Launch<'_>) -> Result<Slot, Fault> {
-        if self.family.enter() {
-            return Ok(Slot::Counted);
-        }
-        let running = lock(&self.runner);
-        self.run_waiting(launch)?;
-        drop(running);
-        Ok(if self.family.enter() { Slot::Counted } else { Slot::AtOnce })
+/// Runs a grid and its launches, except its tail. Returns the tail.
+fn run_one(family: &Family, launch: &Launch<'_>, depth: u32) -> Result<VecDeque<Task>, Fault> {
+    let children = Children::new(family, depth);
+    run_grid(launch, &children)?;
+    run_waiting(&children, launch)?;
+    Ok(children.finish())
+}
+
+/// Creates a parameter buffer, and takes a slot for its launch.
+pub(crate) fn prepare(
+    children: &Children<'_>,
+    launch: &Launch<'_>,
+    bytes: u64,
+    shape: Option<LaunchShape>,
+) -> Result<Result<u64, RuntimeError>, Fault> {
+    if children.depth >= MAX_DEPTH {
+        return Ok(Err(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED));
     }
-
-    /// Puts a task into a stream. Gives the slot back if that fails.
-    pub(crate) fn submit(
-        &self,
-        launch: &Launch<'_>,
-        task: Task,
-        slot: Slot,
-        stream: u64,
-    ) -> Result<Result<(), RuntimeError>, Fault> {
-        let refused = if !self.is_stream(stream) {
-            Some(RuntimeError::INVALID_RESOURCE_HANDLE)
-        } else if self.depth >= MAX_DEPTH {
-            Some(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED)
-        } else if stream == TAIL && slot == Slot::AtOnce {
-            Some(RuntimeError::LAUNCH_PENDING_COUNT_EXCEEDED)
-        } else {
-            None
-        };
-        if let Some(error) = refused {
-            self.family.leave(slot);
-            return Ok(Err(error));
-        }
-        match (stream, slot) {
-            (TAIL, _) => lock(&self.tail).push_back(task),
-            (_, Slot::Counted) => lock(&self.waiting).push_back(task),
-            (_, Slot::AtOnce) => {
-                let _running = lock(&self.runner);
-                self.run_waiting(launch)?;
-                self.family.run(launch, task, self.depth + 1)?;
-            }
-        }
-        Ok(Ok(()))
+    if bytes > MAX_BLOCK_BYTES {
+        return Ok(Err(RuntimeError::INVALID_VALUE));
     }
+    let slot = slot(children, launch)?;
+    let mut prepared = lock(&children.prepared);
+    let full = slot == Slot::AtOnce && prepared.len() >= launch.device.pending_launches();
+    let buffer = if full { None } else { children.family.buffer(launch.memory, bytes) };
+    let Some(buffer) = buffer else {
+        drop(prepared);
+        children.family.leave(slot);
+        return Ok(Err(RuntimeError::LAUNCH_PENDING_COUNT_EXCEEDED));
+    };
+    prepared.insert(buffer, Prepared { slot, bytes, shape });
+    Ok(Ok(buffer))
+}
 
-    /// Runs the tasks that the grid has launched, except its tail. The caller holds `runner`, or the grid has ended.
-    fn run_waiting(&self, launch: &Launch<'_>) -> Result<(), Fault> {
-        loop {
-            let Some(task) = lock(&self.waiting).pop_front() else { return Ok(()) };
-            self.family.leave(Slot::Counted);
-            self.family.run(launch, task, self.depth + 1)?;
+/// Takes a slot for one more launch. If there is none, the tasks that this grid has launched so far run first.
+pub(crate) fn slot(children: &Children<'_>, launch: &Launch<'_>) -> Result<Slot, Fault> {
+    if children.family.enter() {
+        return Ok(Slot::Counted);
+    }
+    let running = lock(&children.runner);
+    run_waiting(children, launch)?;
+    drop(running);
+    Ok(if children.family.enter() { Slot::Counted } else { Slot::AtOnce })
+}
+
+/// Puts a task into a stream. Gives the slot back if that fails.
+pub(crate) fn submit(
+    children: &Children<'_>,
+    launch: &Launch<'_>,
+    task: Task,
+    slot: Slot,
+    stream: u64,
+) -> Result<Result<(), RuntimeError>, Fault> {
+    let refused = if !children.is_stream(stream) {
+        Some(RuntimeError::INVALID_RESOURCE_HANDLE)
+    } else if children.depth >= MAX_DEPTH {
+        Some(RuntimeError::LAUNCH_MAX_DEPTH_EXCEEDED)
+    } else if stream == TAIL && slot == Slot::AtOnce {
+        Some(RuntimeError::LAUNCH_PENDING_COUNT_EXCEEDED)
+    } else {
+        None
+    };
+    if let Some(error) = refused {
+        children.family.leave(slot);
+        return Ok(Err(error));
+    }
+    match (stream, slot) {
+        (TAIL, _) => lock(&children.tail).push_back(task),
+        (_, Slot::Counted) => lock(&children.waiting).push_back(task),
+        (_, Slot::AtOnce) => {
+            let _running = lock(&children.runner);
+            run_waiting(children, launch)?;
+            run(children.family, launch, task, children.depth + 1)?;
         }
+    }
+    Ok(Ok(()))
+}
+
+/// Runs the tasks that the grid has launched, except its tail. The caller holds `runner`, or the grid has ended.
+fn run_waiting(children: &Children<'_>, launch: &Launch<'_>) -> Result<(), Fault> {
+    loop {
+        let Some(task) = lock(&children.waiting).pop_front() else { return Ok(()) };
+        children.family.leave(Slot::Counted);
+        run(children.family, launch, task, children.depth + 1)?;
     }
 }
 
