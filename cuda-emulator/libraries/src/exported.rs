@@ -37,7 +37,7 @@ macro_rules! exported {
      {$parameters:tt -> $result:ty, $body:tt}) => {
         $($attributes)*
         #[unsafe(no_mangle)]
-        #[allow(unused_parens, reason = "one constant is in them, too")]
+        #[allow(unused_parens, clippy::useless_conversion, reason = "for one constant, and for one of the types")]
         $($keywords)* fn $name $parameters -> $result {
             let $constants = $values;
             $body
