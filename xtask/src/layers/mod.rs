@@ -36,7 +36,7 @@ const LIMITS: [(&str, usize, usize); 11] = [
     ("guest-lib/libcuda", 5, 3),
     ("guest-lib/libcudart", 5, 4),
     ("vhost-cuda", 5, 3),
-    ("vhost-cuda/worker", 8, 12),
+    ("vhost-cuda/worker", 8, 8),
     ("xtask", 7, 3),
 ];
 
