@@ -44,13 +44,17 @@ fn symbols(all: &str, versions: &str) -> String {
 }
 
 fn results(table: &str) -> String {
-    let mut text = String::from("results! {\n");
+    let mut constants =
+        String::from("#[allow(missing_docs, reason = \"NVIDIA documents them\")]\nimpl CUresult {\n");
+    let mut meanings = String::from("static RESULTS: &[(CUresult, &CStr, &CStr)] = &[\n");
     for line in table.lines() {
         let [code, name, meaning] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else {
             panic!("protocol/names/results.txt: not `code name meaning`: {line}");
         };
-        writeln!(text, "    {name} = {code}, c\"{name}\", c{meaning:?};").expect("writing to a string");
+        writeln!(constants, "    pub const {name}: CUresult = CUresult({code});")
+            .expect("writing to a string");
+        writeln!(meanings, "    (CUresult::{name}, c\"{name}\", c{meaning:?}),")
+            .expect("writing to a string");
     }
-    text.push_str("}\n");
-    text
+    constants + "}\n" + &meanings + "];\n"
 }

@@ -5,6 +5,7 @@
 
 mod checks;
 mod code;
+pub use code::program;
 pub mod conditions;
 pub mod driver;
 pub mod execute;
@@ -15,8 +16,9 @@ mod lower;
 pub mod memory;
 mod native;
 pub mod nested;
-pub mod program;
 mod ptx;
+mod requests;
+pub mod symbols;
 mod tensor_map;
 pub mod texture;
 mod vectors;

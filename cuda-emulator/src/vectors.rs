@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use crate::native::is_requested;
+use crate::requests::is_requested;
 
 /// Returns whether programs get the version with wide vectors. They do if the CPU can run it, unless the environment variable
 /// `CUDA_EMULATOR_JIT` has the word `base`, which tests of the other version set.

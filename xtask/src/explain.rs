@@ -188,7 +188,7 @@ pub fn state(file: &Path, text: &str, name: &str) -> Option<String> {
 /// Says what happens for a row without a body of its own.
 fn derivation(file: &Path, text: &str, name: &str) -> Option<String> {
     if file.starts_with("protocol/libraries/rows") {
-        const WORKER: &str = "vhost-cuda/worker/src/vendor/call.rs makes it, by the row";
+        const WORKER: &str = "vhost-cuda/worker/src/handlers/vendor/call.rs makes it, by the row";
         let mut words = text.split(' ').skip(1);
         let (kind, of) = (words.next()?, words.next()?);
         if of.split(['(', '@']).next() != Some(name) {

@@ -14,6 +14,7 @@ pub mod curand;
 pub mod cusolver;
 pub mod cusparse;
 pub mod cusparselt;
+mod exported;
 mod handles;
 mod lapack;
 mod memory;

@@ -11,6 +11,7 @@ trait Signature {
     fn classes(self) -> String;
 }
 
+/// Implements [`Signature`] for functions of up to so many parameters: Rust has no generic number of them.
 macro_rules! signatures {
     () => { signatures!(@one); };
     ($first:ident $($rest:ident)*) => { signatures!(@one $first $($rest)*); signatures!($($rest)*); };

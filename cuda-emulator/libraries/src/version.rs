@@ -4,10 +4,14 @@
 
 use std::ffi::c_int;
 
+use crate::exported::exported;
 use crate::{cublas, cufft, curand, cusolver, cusparse};
 
 /// The version of the runtime that the libraries were made with: 13.0.
 pub const RUNTIME: usize = 13_000;
+
+/// `SUCCESS` of each library.
+const SUCCESS: c_int = 0;
 
 /// Stores a part of a version (`libraryPropertyType`: major, minor, patch); false: there is no such part, or no place.
 ///
@@ -23,24 +27,20 @@ unsafe fn put(version: c_int, of_major: c_int, part: c_int, value: *mut c_int) -
     true
 }
 
-macro_rules! properties {
-    ($($name:ident $library:ident $version:expr, $of_major:literal $error:ident;)*) => { $(
-        /// A part of the version.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(part: c_int, value: *mut c_int) -> $library::Status {
-            // SAFETY: the caller gives a place for a number, or null.
-            if unsafe { put($version, $of_major, part, value) } { $library::SUCCESS } else { $library::$error }
-        }
-    )* };
-}
-
-properties! {
-    cublasGetProperty cublas cublas::handle::VERSION, 10_000 INVALID_VALUE;
-    cublasLtGetProperty cublas cublas::handle::VERSION, 10_000 INVALID_VALUE;
-    cufftGetProperty cufft cufft::api::VERSION, 1000 INVALID_VALUE;
-    curandGetProperty curand curand::VERSION, 1000 OUT_OF_RANGE;
-    cusolverGetProperty cusolver cusolver::handle::VERSION, 1000 INVALID_VALUE;
-    cusparseGetProperty cusparse cusparse::handle::VERSION, 1000 INVALID_VALUE;
+exported! {
+    /// A part of the version.
+    pub unsafe extern "C" fn(version, of_major, error) [
+        cublasGetProperty(cublas::handle::VERSION, 10_000, cublas::INVALID_VALUE),
+        cublasLtGetProperty(cublas::handle::VERSION, 10_000, cublas::INVALID_VALUE),
+        cufftGetProperty(cufft::api::VERSION, 1000, cufft::INVALID_VALUE),
+        curandGetProperty(curand::VERSION, 1000, curand::OUT_OF_RANGE),
+        cusolverGetProperty(cusolver::handle::VERSION, 1000, cusolver::INVALID_VALUE),
+        cusparseGetProperty(cusparse::handle::VERSION, 1000, cusparse::INVALID_VALUE),
+    ]
+    (part: c_int, value: *mut c_int) -> c_int {
+        // SAFETY: the caller gives a place for a number, or null.
+        if unsafe { put(version, of_major, part, value) } { SUCCESS } else { error }
+    }
 }
 
 /// The version of the runtime.

@@ -8,6 +8,7 @@
 pub(crate) mod fragment;
 mod lanes;
 mod layout;
+pub mod program;
 
 use std::collections::HashMap;
 

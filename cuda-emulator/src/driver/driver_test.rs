@@ -40,7 +40,7 @@ unsafe fn out<T>(place: &mut T) -> Out<T> {
     unsafe { Out::new(place) }
 }
 
-/// Calls an API function with pointers to this test's own variables.
+/// Calls an API function with pointers to this test's own variables. It is no function: the number of arguments differs.
 macro_rules! cu {
     ($function:ident($($arg:expr),* $(,)?)) => {
         // SAFETY: all pointers, those that `out` makes too, are to variables of the calling test, which outlive the call.

@@ -14,26 +14,10 @@ use super::result::{CUresult, CuResult};
 
 /// Defines exported functions. A row is `cuName => function(arguments);` or `cuName + cuName_ptsz => function(arguments);`
 /// where the second name is the variant whose default stream is the per-thread one. Arguments are compared with the function's
-/// prototype. The build script reads these rows.
+/// prototype. It is no function, because each name is a symbol with a type of its own.
 macro_rules! entries {
-    ($stage:ident $($name:ident $(+ $variant:ident)? => $function:ident $args:tt;)*) => { $(
-        $crate::driver::ffi::entry! { $name $stage $function $args }
-        $($crate::driver::ffi::entry! { $variant $stage per_thread $function $args })?
-    )* };
-}
-pub(super) use entries;
-
-/// One exported function.
-macro_rules! entry {
-    ($name:ident $stage:ident $function:ident ($($arg:ident: $type:ty),* $(,)?)) => {
-        ::cuda_abi::check_prototype! { $name($($type),*) }
-        $crate::driver::ffi::entry! { @ $name ($($arg: $type),*) $crate::driver::ffi::$stage(|| $function($($arg),*)) }
-    };
-    ($name:ident $stage:ident per_thread $function:ident ($($arg:ident: $type:ty),* $(,)?)) => {
-        $crate::driver::ffi::entry! { @ $name ($($arg: $type),*)
-            $crate::driver::ffi::$stage(|| $crate::driver::ffi::per_thread(|| $function($($arg),*))) }
-    };
-    (@ $name:ident ($($arg:ident: $type:ty),*) $body:expr) => {
+    (@prototype $name:ident ($($arg:ident: $type:ty),* $(,)?)) => { ::cuda_abi::check_prototype! { $name($($type),*) } };
+    (@one $name:ident ($($arg:ident: $type:ty),* $(,)?) $function:ident $stage:ident $($around:ident)?) => {
         #[doc = concat!("`", stringify!($name), "` of the CUDA driver API.")]
         ///
         /// # Safety
@@ -41,15 +25,22 @@ macro_rules! entry {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "CUDA's names and arguments")]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::driver::result::CUresult {
+            let body = || $function($($arg),*);
+            $(let body = || $crate::driver::ffi::$around(body);)?
             $crate::driver::trace::told(
                 stringify!($name),
                 || ::cuda_abi::trace_arguments!($($arg),*),
-                || $body,
+                || $crate::driver::ffi::$stage(body),
             )
         }
     };
+    ($stage:ident $($name:ident $(+ $variant:ident)? => $function:ident $args:tt;)*) => { $(
+        $crate::driver::ffi::entries! { @prototype $name $args }
+        $crate::driver::ffi::entries! { @one $name $args $function $stage }
+        $($crate::driver::ffi::entries! { @one $variant $args $function $stage per_thread })?
+    )* };
 }
-pub(super) use entry;
+pub(super) use entries;
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);

@@ -19,18 +19,7 @@ impl Parameter for CUresult {
 /// The result of the body of an entry point.
 pub type CuResult<T> = Result<T, CUresult>;
 
-macro_rules! results {
-    ($($name:ident = $code:literal, $text:literal, $meaning:literal;)*) => {
-        #[allow(missing_docs, reason = "NVIDIA documents them")]
-        impl CUresult {
-            $(pub const $name: CUresult = CUresult($code);)*
-        }
-
-        /// Name and meaning of each code.
-        static RESULTS: &[(CUresult, &CStr, &CStr)] = &[$((CUresult::$name, $text, $meaning),)*];
-    };
-}
-
+// The constants of `CUresult`, and `RESULTS`: name and meaning of each code (`build.rs`).
 include!(concat!(env!("OUT_DIR"), "/results.rs"));
 
 impl std::fmt::Debug for CUresult {

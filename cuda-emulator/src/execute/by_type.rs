@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Macros that instantiate an expression for the Rust type of a PTX type.
+//! Macros that instantiate an expression for the Rust type of a PTX type. They are no functions: a closure cannot be generic over
+//! the type of its operands.
 
 /// The unsigned integer as wide as a 16, 32 or 64-bit integer type.
 macro_rules! by_width {

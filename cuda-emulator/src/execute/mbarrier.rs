@@ -4,6 +4,7 @@
 //! asynchronous copies that are still to come in bits 40 to 61 (two's complement), and the phase in bit 63.
 
 use super::data::access::{Access, aux};
+use super::lanes::instance;
 use super::state::{Flow, Machine};
 use crate::code::{Handler, Instr, LANES, lanes_of};
 
@@ -89,51 +90,49 @@ unsafe fn each(
 /// The instructions that write a u64 to `ops[0]` (arrive: the state before it; pending_count: see [`pending_count`]) or
 /// nothing of use. The operand in `ops[1]` is a u64.
 pub(crate) fn update(name: &str) -> Option<Handler> {
-    macro_rules! handler {
-        ($operation:expr) => {{
-            unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-                // SAFETY: the operands have the kinds and widths that the constructor of this handler documents
-                // (contract of `Handler`).
-                unsafe {
-                    match each(machine, instr, $operation) {
-                        Ok(results) => machine.set_lanes(instr.ops[0], &results),
-                        Err(flow) => return flow,
-                    }
-                }
-                Flow::Next
+    fn handler<Op: Fn(u64, u64) -> (u64, u64) + Copy>(_operation: Op) -> Handler {
+        run::<Op>
+    }
+    unsafe fn run<Op: Fn(u64, u64) -> (u64, u64) + Copy>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+        let operation = instance::<Op>();
+        // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of `Handler`).
+        unsafe {
+            match each(machine, instr, |word, operand, _| operation(word, operand)) {
+                Ok(results) => machine.set_lanes(instr.ops[0], &results),
+                Err(flow) => return flow,
             }
-            run
-        }};
+        }
+        Flow::Next
     }
     Some(match name {
-        "init" => handler!(|_, count, _| {
+        "init" => handler(|_, count| {
             let state = State { pending: count, expected: count, bytes: 0, phase: false };
             (state.pack(), 0)
         }),
-        "inval" => handler!(|_, _, _| (0, 0)),
-        "arrive" => handler!(|word, count, _| (State::unpack(word).arrive(count).pack(), word)),
-        "arrive_drop" => handler!(|word, count, _| {
+        "inval" => handler(|_, _| (0, 0)),
+        "arrive" => handler(|word, count| (State::unpack(word).arrive(count).pack(), word)),
+        "arrive_drop" => handler(|word, count| {
             let mut state = State::unpack(word);
             state.expected = state.expected.saturating_sub(count);
             (state.arrive(count).pack(), word)
         }),
-        "arrive.expect_tx" => handler!(|word, bytes, _| {
+        "arrive.expect_tx" => handler(|word, bytes| {
             let mut state = State::unpack(word);
             state.bytes = state.bytes.wrapping_add(bytes) & BYTES;
             (state.arrive(1).pack(), word)
         }),
-        "arrive_drop.expect_tx" => handler!(|word, bytes, _| {
+        "arrive_drop.expect_tx" => handler(|word, bytes| {
             let mut state = State::unpack(word);
             state.bytes = state.bytes.wrapping_add(bytes) & BYTES;
             state.expected = state.expected.saturating_sub(1);
             (state.arrive(1).pack(), word)
         }),
-        "expect_tx" => handler!(|word, bytes, _| {
+        "expect_tx" => handler(|word, bytes| {
             let mut state = State::unpack(word);
             state.bytes = state.bytes.wrapping_add(bytes) & BYTES;
             (state.pack(), 0)
         }),
-        "complete_tx" => handler!(|word, bytes, _| { (complete_bytes(word, bytes), 0) }),
+        "complete_tx" => handler(|word, bytes| (complete_bytes(word, bytes), 0)),
         _ => return None,
     })
 }

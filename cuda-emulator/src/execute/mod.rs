@@ -33,5 +33,5 @@ pub(crate) mod warp_ops;
 pub(crate) use arithmetic::{bits, carry, compare, convert, float, half, integer, round, tiny_float};
 pub(crate) use data::{access, atomic, bulk, load_store, moves, tensor_copy, texture_ops};
 pub use printf::Printf;
-pub(crate) use run::{BarrierKind, POLL_COST, run_grid};
+pub(crate) use run::{BarrierKind, POLL_COST, run_launch};
 pub(crate) use state::{Flow, Known, Machine};

@@ -152,14 +152,14 @@ fn accumulate<T: Copy, const N: usize>(
     }
 }
 
-macro_rules! by_columns {
-    ($shape:expr, $($arguments:tt)*) => {
-        match $shape.n {
-            8 => accumulate::<_, 8>(&$shape, $($arguments)*),
-            16 => accumulate::<_, 16>(&$shape, $($arguments)*),
-            _ => accumulate::<_, 32>(&$shape, $($arguments)*),
-        }
-    };
+/// [`accumulate`] for each number of columns.
+#[inline(always)]
+fn by_columns<T: Copy>(shape: &Shape, a: &[T], b: &[T], sums: &mut [T], step: impl Fn(T, T, T) -> T) {
+    match shape.n {
+        8 => accumulate::<_, 8>(shape, a, b, sums, step),
+        16 => accumulate::<_, 16>(shape, a, b, sums, step),
+        _ => accumulate::<_, 32>(shape, a, b, sums, step),
+    }
 }
 
 /// # Safety
@@ -189,7 +189,7 @@ unsafe fn floats(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         }
         gather(machine, all.c, &matrices.c, shape.c, &mut sums, |bits| float(shape.c, bits));
         // A product of two such elements is exact: fused or not makes no difference.
-        by_columns!(shape, &a, &b, &mut sums, |sum: f64, a: f64, b: f64| sum + a * b);
+        by_columns(&shape, &a, &b, &mut sums, |sum: f64, a: f64, b: f64| sum + a * b);
         if shape.d == Element::F16 {
             let value = |place: usize| u32::from(tiny_float::to_f16(sums[place]));
             scatter(machine, all.d, &matrices.d, Element::F16, value);
@@ -222,7 +222,7 @@ unsafe fn integers(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         gather(machine, all.a, &matrices.a, shape.a, &mut a, |bits| integer(shape.a, bits));
         gather(machine, all.b, &matrices.b, shape.b, &mut b, |bits| integer(shape.b, bits));
         gather(machine, all.c, &matrices.c, Element::S32, &mut addends, u32::cast_signed);
-        by_columns!(shape, &a, &b, &mut sums, |sum: i32, a: i32, b: i32| sum.wrapping_add(a.wrapping_mul(b)));
+        by_columns(&shape, &a, &b, &mut sums, |sum: i32, a: i32, b: i32| sum.wrapping_add(a.wrapping_mul(b)));
         scatter(machine, all.d, &matrices.d, Element::S32, |place| {
             let (sum, addend) = (sums[place], addends[place]);
             let result = if shape.saturate { addend.saturating_add(sum) } else { addend.wrapping_add(sum) };

@@ -20,9 +20,10 @@ use super::flow::Flow;
 use super::kinds;
 use super::translate::{Signatures, Translator};
 use crate::code::{Code, Function};
+use crate::native::Native;
 use crate::native::compiled::{Compiled, Variant};
 use crate::native::view::NativeCode;
-use crate::native::{Native, is_requested};
+use crate::requests::is_requested;
 
 /// Stack that translated code may use: values that do not fit the registers of the machine.
 const MAX_STACK_BYTES: u32 = 256 << 10;

@@ -4,10 +4,11 @@
 use std::sync::atomic::AtomicBool;
 
 use super::fault::{Fault, FaultKind};
+use crate::code::program::Program;
 use crate::execute::Printf;
 use crate::memory::Memory;
 use crate::nested::DeviceRuntime;
-use crate::program::{Kernel, Program};
+use crate::symbols::Kernel;
 
 /// Everything that one kernel launch needs.
 pub struct Launch<'a> {

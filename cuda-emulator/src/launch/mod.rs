@@ -7,7 +7,7 @@ mod fault;
 pub use description::Launch;
 pub use fault::{Fault, FaultKind};
 
-use crate::nested::run_launch;
+use crate::execute::run_launch;
 
 /// Executes a grid and everything that it launches. Returns when all blocks have ended, after the first fault, or when the
 /// launch was cancelled.

@@ -9,10 +9,11 @@ use super::families::memory::load_piece;
 use super::function::{Function, Name};
 use super::linker::{Linker, ModuleId, Shared};
 use super::registers::{self, Assignment};
+use crate::code::program::Program;
 use crate::code::{Code, DYNAMIC_ALIGNMENT, Entry, GUARD_NOT, Instr, Mention, NO_GUARD, Next, Shape};
-use crate::program::{Kernel, LoadError, Param, Program};
 use crate::ptx::ast::{self, Module};
 use crate::ptx::unsupported;
+use crate::symbols::{Kernel, LoadError, Param};
 
 /// Bytes that the registers of one warp may take in one function.
 const MAX_FRAME_BYTES: u64 = 8 << 20;

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use super::draft::Label;
 use super::function::{Function, MAX_DRAFTS, Name};
 use super::instruction;
-use crate::program::LoadError;
 use crate::ptx::ast::Statement;
 use crate::ptx::unsupported;
+use crate::symbols::LoadError;
 
 impl<'a> Function<'_, 'a> {
     /// Lowers the statements of a scope.

@@ -6,10 +6,10 @@ use std::collections::{BTreeSet, HashMap};
 use super::draft::{After, Arg, Draft, Label, Register, Width};
 use super::linker::{Linker, ModuleId, SymbolRef};
 use crate::code::{Handler, Piece};
-use crate::program::LoadError;
 use crate::ptx::ast::{RegisterNames, Variable};
 use crate::ptx::types::{StateSpace, Type};
 use crate::ptx::{syntax, unsupported};
+use crate::symbols::LoadError;
 
 /// The maximum local memory that one function may declare, in bytes: the hardware's limit for a thread.
 const MAX_LOCAL_BYTES: u64 = 512 << 10;

@@ -2,10 +2,10 @@
 //! Initialisers of variables to bytes and relocations.
 
 use super::linker::{Linker, ModuleId, SymbolRef};
-use crate::program::{LoadError, LoadErrorKind, Relocation, Target};
 use crate::ptx::ast::{Immediate, Initializer, Variable};
 use crate::ptx::syntax;
 use crate::ptx::types::Type;
+use crate::symbols::{LoadError, LoadErrorKind, Relocation, Target};
 
 /// Bytes of initial values that one variable may have.
 const MAX_IMAGE_BYTES: u64 = 1 << 30;

@@ -9,8 +9,8 @@ use super::families::{
 use super::function::Function;
 use super::modifiers::Modifiers;
 use super::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::ast;
+use crate::symbols::LoadError;
 
 /// Lowers one instruction.
 pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'a>) -> Result<(), LoadError> {

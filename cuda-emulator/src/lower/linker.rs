@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use super::draft::Pool;
 use super::image;
 use crate::code::{Call, Function as CodeFunction, Piece, window};
-use crate::program::{Global, LoadError, LoadErrorKind, Space};
 use crate::ptx::ast::{Alias, Function, Linkage, Signature, Variable};
 use crate::ptx::types::StateSpace;
 use crate::ptx::{syntax, unsupported};
+use crate::symbols::{Global, LoadError, LoadErrorKind, Space};
 
 /// The maximum size of a shared variable of a program in bytes. Hardware has at most 228 KiB.
 const MAX_SHARED_BYTES: u64 = 1 << 20;

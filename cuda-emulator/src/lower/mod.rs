@@ -17,8 +17,9 @@ mod shapes;
 
 use linker::{Linker, ModuleId};
 
-use crate::program::{LoadError, Program};
+use crate::code::program::Program;
 use crate::ptx::ast::{Linkage, Module};
+use crate::symbols::LoadError;
 
 impl Program {
     /// Parses and lowers one module. A trailing NUL is allowed.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The dotted parts of an opcode. Each must be consumed: an instruction with remaining parts is unsupported.
 
-use crate::program::LoadError;
 use crate::ptx::types::Type;
 use crate::ptx::unsupported;
+use crate::symbols::LoadError;
 
 /// The parts after the first.
 #[derive(Debug)]

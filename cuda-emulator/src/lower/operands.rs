@@ -8,9 +8,9 @@ use super::linker::{Linker, SymbolRef};
 use super::modifiers::Modifiers;
 use crate::execute::moves::{self, Symbol};
 use crate::execute::{bits, convert, special};
-use crate::program::{LoadError, LoadErrorKind};
 use crate::ptx::ast::{self, Operand};
 use crate::ptx::types::Type;
+use crate::symbols::{LoadError, LoadErrorKind};
 
 /// An instruction while it is lowered.
 pub(super) struct Inst<'i, 'a> {

@@ -5,8 +5,8 @@ use super::draft::Arg;
 use super::function::Function;
 use super::operands::Inst;
 use crate::code::Handler;
-use crate::program::LoadError;
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 /// Emits `handler` for a destination and the following sources, all of their own types: the common shape.
 pub(super) fn simple<'a>(

@@ -139,6 +139,8 @@ pub(crate) unsafe fn write_items(items: &[Item], frame: *mut u8, groups: usize, 
     }
 }
 
+/// Writes the two functions for words of 32 or 64 bits. Generic ones would need a trait of all these operations, as the standard
+/// library has none.
 macro_rules! transfer {
     ($read:ident, $write:ident, $t:ty) => {
         #[inline(always)]

@@ -9,6 +9,7 @@ use super::compiled::{Compiled, Variant};
 use super::place::{Place, Table};
 use super::shape::Shape;
 use crate::code::{Code, Function};
+use crate::requests::is_requested;
 
 /// The number of warps and loops that the interpreter starts in a function before the function is translated.
 const HOT: u32 = 2000;
@@ -24,11 +25,6 @@ pub enum Mode {
     WhenHot,
     /// All of them, immediately: for tests.
     Always,
-}
-
-/// Returns whether the environment variable `CUDA_EMULATOR_JIT`, a list of words with commas, has `word`.
-pub(crate) fn is_requested(word: &str) -> bool {
-    std::env::var("CUDA_EMULATOR_JIT").is_ok_and(|words| words.split(',').any(|wanted| wanted == word))
 }
 
 /// The mode that `CUDA_EMULATOR_JIT` selects: `0`, `always`, or neither.

@@ -14,7 +14,6 @@ pub(crate) mod view;
 
 pub(crate) use entry::Code as ExitCode;
 pub use functions::Mode;
-pub(crate) use functions::is_requested;
 pub(crate) use functions::{Native, mode};
 pub(crate) use place::{Left, Place, Table, place_at};
 pub(crate) use shape::Shape;

@@ -9,14 +9,14 @@ use super::error::RuntimeError;
 use super::family::{Family, Slot, Task};
 
 /// The maximum depth of grids below a grid that the host launches.
-pub(super) const MAX_DEPTH: u32 = 24;
+pub(crate) const MAX_DEPTH: u32 = 24;
 /// The first handle of the streams and events that kernels create. No handle of the host and no address is near it.
 const NAMES: u64 = 0x0d15_0000_0000_0000;
 /// cudaStreamLegacy, cudaStreamPerThread
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 /// cudaStreamTailLaunch, cudaStreamFireAndForget
-pub(super) const TAIL: u64 = 3;
+pub(crate) const TAIL: u64 = 3;
 const FIRE_AND_FORGET: u64 = 4;
 
 /// A launch of a kernel: the function's index, its grid, its blocks and bytes of their dynamic shared memory.
@@ -40,14 +40,14 @@ pub(crate) struct Prepared {
 
 /// See the module's description.
 pub(crate) struct Children<'f> {
-    pub(super) family: &'f Family,
+    pub(crate) family: &'f Family,
     /// The grid's depth below the host's.
-    pub(super) depth: u32,
-    pub(super) waiting: Mutex<VecDeque<Task>>,
-    pub(super) tail: Mutex<VecDeque<Task>>,
+    pub(crate) depth: u32,
+    pub(crate) waiting: Mutex<VecDeque<Task>>,
+    pub(crate) tail: Mutex<VecDeque<Task>>,
     /// Held by the thread that runs the waiting tasks. One thread at a time does, which keeps their order.
-    pub(super) runner: Mutex<()>,
-    pub(super) prepared: Mutex<HashMap<u64, Prepared>>,
+    pub(crate) runner: Mutex<()>,
+    pub(crate) prepared: Mutex<HashMap<u64, Prepared>>,
     /// The number of streams and events that were made.
     names: AtomicU64,
     /// The last errors of threads, by block, for blocks that run.
@@ -55,12 +55,12 @@ pub(crate) struct Children<'f> {
     has_errors: AtomicBool,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'f> Children<'f> {
-    pub(super) fn new(family: &'f Family, depth: u32) -> Children<'f> {
+    pub(crate) fn new(family: &'f Family, depth: u32) -> Children<'f> {
         Children {
             family,
             depth,
@@ -91,7 +91,7 @@ impl<'f> Children<'f> {
 
     /// Called after the grid has ended. Returns the tasks that run after everything else, and frees the buffers that were
     /// never launched.
-    pub(super) fn finish(&self) -> VecDeque<Task> {
+    pub(crate) fn finish(&self) -> VecDeque<Task> {
         for (buffer, prepared) in std::mem::take(&mut *lock(&self.prepared)) {
             self.discard(buffer, &prepared);
         }

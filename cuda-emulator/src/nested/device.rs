@@ -2,7 +2,7 @@
 //! The questions that the device runtime of kernels asks the driver.
 
 use super::error::RuntimeError;
-use crate::program::Kernel;
+use crate::symbols::Kernel;
 
 /// The reason for refusing a kernel's call about a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

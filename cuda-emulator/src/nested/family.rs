@@ -52,7 +52,7 @@ pub(crate) struct Family {
 
 impl Family {
     /// The state of a launch of the host.
-    pub(super) fn new(limit: usize) -> Family {
+    pub(crate) fn new(limit: usize) -> Family {
         Family {
             limit: limit.min(MAX_PENDING),
             pending: AtomicUsize::new(0),
@@ -62,7 +62,7 @@ impl Family {
     }
 
     /// Frees the device memory of the family.
-    pub(super) fn release(&self, memory: &Memory) {
+    pub(crate) fn release(&self, memory: &Memory) {
         self.parameters.lock().unwrap_or_else(PoisonError::into_inner).release(memory);
         for text in self.texts.lock().unwrap_or_else(PoisonError::into_inner).values().flatten() {
             memory.free(*text);
@@ -70,7 +70,7 @@ impl Family {
     }
 
     /// Takes one of the slots for pending launches, if one is free.
-    pub(super) fn enter(&self) -> bool {
+    pub(crate) fn enter(&self) -> bool {
         let more = |pending: usize| (pending < self.limit).then_some(pending + 1);
         self.pending.try_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
@@ -83,7 +83,7 @@ impl Family {
     }
 
     /// A parameter buffer.
-    pub(super) fn buffer(&self, memory: &Memory, bytes: u64) -> Option<u64> {
+    pub(crate) fn buffer(&self, memory: &Memory, bytes: u64) -> Option<u64> {
         self.parameters.lock().unwrap_or_else(PoisonError::into_inner).take(memory, bytes)
     }
 

@@ -6,7 +6,7 @@
 //! cudaLimitDevRuntimePendingLaunchCount, the launching thread runs them before it continues, as a GPU would
 //! meanwhile. A grid is complete when all its launches are; those into cudaStreamTailLaunch come last.
 //!
-//! `family`: a launch of the host and all that comes of it. `children`: what one grid has launched. `run`: runs both.
+//! `family`: a launch of the host and all that comes of it. `children`: what one grid has launched. `crate::execute` runs both.
 //! `parameters`: the buffers that kernels write parameters to. `transfer`: copies and fills. `device`: the questions that kernels
 //! ask the driver. `error`: the runtime's error codes and their texts.
 
@@ -15,10 +15,9 @@ mod device;
 pub(crate) mod error;
 mod family;
 mod parameters;
-mod run;
 pub(crate) mod transfer;
 
-pub(crate) use children::{Children, LaunchShape, Prepared};
+pub(crate) use children::{Children, LaunchShape, MAX_DEPTH, Prepared, TAIL, lock};
 pub use device::{DeviceRuntime, NodeChange, Refusal};
-pub(crate) use family::{KernelTask, Slot, Task};
-pub(crate) use run::run_launch;
+pub(crate) use family::{Family, KernelTask, Slot, Task};
+pub(crate) use parameters::MAX_BLOCK_BYTES;

@@ -11,7 +11,7 @@ const CHUNK: u64 = 64 << 10;
 /// The smallest piece, and the alignment of all: cudaGetParameterBuffer promises 64 bytes.
 const MIN_BYTES: u64 = 64;
 /// The maximum number of bytes of a kernel's parameters.
-pub(super) const MAX_BLOCK_BYTES: u64 = 32 << 10;
+pub(crate) const MAX_BLOCK_BYTES: u64 = 32 << 10;
 /// The maximum number of bytes of all allocations of a family. Limits the memory that hostile kernels can take by pending
 /// launches.
 const MAX_BYTES: u64 = 256 << 20;

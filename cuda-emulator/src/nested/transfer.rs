@@ -62,7 +62,7 @@ impl Transfer {
     }
 
     /// Does it; it was checked and is not empty.
-    pub(super) fn run(&self, memory: &Memory) -> Result<(), OutOfRange> {
+    pub(crate) fn run(&self, memory: &Memory) -> Result<(), OutOfRange> {
         let [width, height, depth] = self.extent;
         for z in 0..depth {
             for y in 0..height {

@@ -4,7 +4,7 @@
 pub(crate) use cuda_fatbin::tokens::Immediate;
 
 use super::types::{StateSpace, Type};
-use crate::program::Reference;
+use crate::symbols::Reference;
 
 /// A module.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use cuda_fatbin::tokens::{Token, TokenKind};
 
 use super::ast::Immediate;
 use super::syntax;
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 
 /// The maximum nesting of scopes, lists and parentheses: hostile text must not exhaust the stack.
 const MAX_DEPTH: u32 = 64;

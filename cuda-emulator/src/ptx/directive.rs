@@ -8,7 +8,7 @@ use super::cursor::Cursor;
 use super::initializer::initializer;
 use super::types::{StateSpace, Type};
 use super::{syntax, unsupported};
-use crate::program::{LoadError, Reference};
+use crate::symbols::{LoadError, Reference};
 
 /// Registers that one `.reg %r<n>` may declare; nvcc's largest kernels have a few ten thousand.
 const MAX_REGISTERS: u64 = 1 << 20;

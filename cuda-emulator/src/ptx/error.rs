@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors of a PTX text.
 
-use crate::program::{LoadError, LoadErrorKind};
+use crate::symbols::{LoadError, LoadErrorKind};
 
 /// An error in the text itself.
 pub(crate) fn syntax(line: u32, message: impl Into<String>) -> LoadError {

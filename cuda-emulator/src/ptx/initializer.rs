@@ -5,7 +5,7 @@ use super::ast::{Immediate, Initializer};
 use super::cursor::Cursor;
 use super::operand::{number, offset};
 use super::syntax;
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 
 /// A value, an address, or a list of them in braces.
 pub(super) fn initializer<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Initializer<'a>, LoadError> {

@@ -4,7 +4,7 @@
 use cuda_fatbin::tokens::{Token, TokenKind, Tokens};
 
 use super::syntax;
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 
 /// The whole text; the last token is `End`.
 pub(super) fn tokenize(text: &str) -> Result<Vec<Token<'_>>, LoadError> {

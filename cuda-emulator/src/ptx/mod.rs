@@ -14,7 +14,7 @@ mod parser_test;
 mod statement;
 pub(crate) mod types;
 
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 pub(crate) use error::{syntax, unsupported};
 
 /// Parses one module.

@@ -9,7 +9,7 @@ use super::directive::{pragma, signature, variables};
 use super::statement::statements;
 use super::types::StateSpace;
 use super::{syntax, unsupported};
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 
 /// The whole text.
 pub(super) fn module<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Module<'a>, LoadError> {

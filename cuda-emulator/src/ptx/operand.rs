@@ -6,7 +6,7 @@ use cuda_fatbin::tokens::TokenKind;
 use super::ast::{Base, Immediate, Operand};
 use super::cursor::Cursor;
 use super::syntax;
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 
 /// One operand of an instruction.
 pub(super) fn operand<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Operand<'a>, LoadError> {

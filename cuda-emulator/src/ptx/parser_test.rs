@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::ast::{Base, Immediate, Initializer, Operand, Statement};
 use super::parse;
-use crate::program::{Program, Reference};
+use crate::code::program::Program;
+use crate::symbols::Reference;
 
 const HEAD: &str = ".version 9.0\n.target sm_90a, debug\n.address_size 64\n";
 

@@ -7,7 +7,7 @@ use super::directive::{pragma, registers, signature, variables};
 use super::operand::operand;
 use super::types::StateSpace;
 use super::unsupported;
-use crate::program::LoadError;
+use crate::symbols::LoadError;
 
 /// Statements up to the `}` that closes the scope, which is consumed.
 pub(super) fn statements<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Vec<Statement<'a>>, LoadError> {

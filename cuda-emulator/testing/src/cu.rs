@@ -19,14 +19,23 @@ mod declared {
 
     use super::Opaque;
 
-    macro_rules! handles {
-        ($($name:ident)*) => { $(type $name = Opaque;)* };
-    }
-    handles! {
-        CUarray CUcontext CUevent CUfunction CUgraph CUgraphExec CUgraphNode CUkernel CUlibrary CUlinkState
-        CUmemoryPool CUmipmappedArray CUmodule CUstream CUuserObject
-    }
+    type CUarray = Opaque;
+    type CUcontext = Opaque;
+    type CUevent = Opaque;
+    type CUfunction = Opaque;
+    type CUgraph = Opaque;
+    type CUgraphExec = Opaque;
+    type CUgraphNode = Opaque;
+    type CUkernel = Opaque;
+    type CUlibrary = Opaque;
+    type CUlinkState = Opaque;
+    type CUmemoryPool = Opaque;
+    type CUmipmappedArray = Opaque;
+    type CUmodule = Opaque;
+    type CUstream = Opaque;
+    type CUuserObject = Opaque;
 
+    // Takes the rows of `prototypes!`.
     macro_rules! declare {
         ($(fn $name:ident($($parameter:ident: $t:ty),* $(,)?);)*) => {
             unsafe extern "C" { $(#[doc = concat!("`", stringify!($name), "`.")] pub fn $name($($parameter: $t),*) -> CUresult;)* }
@@ -36,7 +45,7 @@ mod declared {
 }
 pub use declared::*;
 
-/// Calls an API function with the test's own arguments.
+/// Calls an API function with the test's own arguments. It is no function: the number of arguments differs.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! driver_call {
@@ -47,7 +56,7 @@ macro_rules! driver_call {
 }
 pub use crate::driver_call as cu;
 
-/// The addresses of kernel arguments, for cuLaunchKernel.
+/// The addresses of kernel arguments, for cuLaunchKernel. It is no function: the arguments are of any types.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! kernel_params {

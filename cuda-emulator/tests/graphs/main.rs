@@ -11,7 +11,8 @@ mod rules;
 mod cu {
     pub use cuda_emulator_testing::cu::*;
 
-    /// The addresses of kernel arguments, as an array that must outlive its use.
+    /// The addresses of kernel arguments, as an array that must outlive its use. It is no function: the arguments are of any
+    /// types.
     macro_rules! pointers {
         ($($arg:expr),* $(,)?) => {
             [$(std::ptr::from_ref(&$arg).cast_mut().cast::<std::ffi::c_void>()),*]

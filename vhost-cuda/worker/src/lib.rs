@@ -2,6 +2,7 @@
 //! The worker: one process that executes the CUDA calls of one guest process.
 
 mod copy;
+mod copy_charge;
 mod courier;
 mod devices;
 mod ending;
@@ -12,6 +13,7 @@ mod handlers;
 mod home;
 mod memory;
 mod objects;
+mod outstanding;
 mod profile;
 mod recipe;
 mod run;
@@ -39,7 +41,7 @@ use vhost_cuda_common::link::{
     TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
 // The names by which `handlers` refers to these modules.
-use memory::{allocations, array_maps, footprint, formats, host_memory, pools, quota, reservations, window};
+use memory::{allocations, array_maps, footprint, formats, pools, quota, reservations, window};
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};
 use run::{call, callbacks, new_lane, resolve};

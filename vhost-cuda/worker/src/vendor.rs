@@ -3,21 +3,19 @@
 //!
 //! * [`load`] finds a library and its functions when the guest first calls it.
 //! * [`handles`] maps the guest's numbers to the handles that a library has given out.
-//! * [`call`] checks a block of arguments against the function's row, and builds the answers.
 //! * [`environment`] sets the variables of the guest's process that libraries read.
 //! * [`describe`] makes the library create descriptors for a call.
 //! * [`objects`] finds objects that the library keeps in its caller's memory by their contents.
 //! * [`refusal`] has the reasons of a failed call.
 //! * [`invoke`] calls a C function whose parameters are known only from its row.
 
-pub mod call;
-mod describe;
+pub(crate) mod describe;
 mod environment;
-mod handles;
-mod invoke;
-mod load;
-mod objects;
-mod refusal;
+pub(crate) mod handles;
+pub(crate) mod invoke;
+pub(crate) mod load;
+pub(crate) mod objects;
+pub(crate) mod refusal;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +25,7 @@ use cuda_library_rows::{COUNT, libraries, library_of};
 
 use super::gpu::{CuResult, CudaError};
 use super::objects::Object;
-use super::run::outstanding::Runs;
+use super::outstanding::Runs;
 use environment::Variables;
 use load::Loaded;
 
@@ -66,7 +64,7 @@ impl Vendor {
     }
 
     /// Notes that from now on the libraries may print text although no call has failed.
-    fn will_print(&self) {
+    pub(crate) fn will_print(&self) {
         self.may_print.store(true, Ordering::Release);
     }
 
@@ -123,7 +121,7 @@ impl Vendor {
     /// Returns a loaded library.
     ///
     /// Errors: `CUDA_ERROR_NOT_FOUND`.
-    fn get(&self, number: u32) -> CuResult<&Loaded> {
+    pub(crate) fn get(&self, number: u32) -> CuResult<&Loaded> {
         let place = self.loaded.get(number as usize).and_then(OnceLock::get);
         place.and_then(Option::as_ref).ok_or(CudaError::NOT_FOUND)
     }

@@ -50,10 +50,21 @@ impl Graph {
             let file = root.join(file);
             Names::of(&fs::read_to_string(&file)?).with_context(|| format!("Cannot read {}", file.display()))
         };
-        let files = modules
+        let mut files = modules
             .iter()
             .map(|(module, file)| Ok((module.clone(), names(file)?)))
             .collect::<Result<BTreeMap<_, _>>>()?;
+        let of_tests = |(module, names): (&Module, &Names)| {
+            // A path may lead to the folder of the file or to that of its modules.
+            let beside = &module[..module.len().saturating_sub(1)];
+            let places = names.tests.iter().flat_map(|(name, has_path)| {
+                let folders = [Some(module.as_slice()), has_path.then_some(beside)];
+                folders.into_iter().flatten().map(|folder| [folder, std::slice::from_ref(name)].concat())
+            });
+            places.collect::<Vec<_>>()
+        };
+        let tests: Vec<Module> = files.iter().flat_map(of_tests).collect();
+        files.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
         let methods = far_methods(&files);
         Ok(Self { files, methods })
     }

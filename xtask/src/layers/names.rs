@@ -31,6 +31,8 @@ pub struct Names {
     pub methods: Vec<(Option<String>, String)>,
     /// Functions that are called with a receiver.
     pub calls: BTreeSet<String>,
+    /// The names of files of modules that are for tests only. True: an attribute gives the path.
+    pub tests: BTreeSet<(String, bool)>,
 }
 
 impl Names {
@@ -48,7 +50,9 @@ impl Names {
         let mut at = 0;
         while at < tokens.len() {
             if is_test(&tokens[at..]) {
-                at += 2 + item_length(&tokens[at + 2..]);
+                let length = item_length(&tokens[at + 2..]);
+                self.tests.extend(module_elsewhere(&tokens[at + 2..at + 2 + length]));
+                at += 2 + length;
                 continue;
             }
             match &tokens[at] {
@@ -184,6 +188,18 @@ fn is_test(tokens: &[TokenTree]) -> bool {
     is_punct(first, '#') && group.stream().to_string().replace(' ', "") == "cfg(test)"
 }
 
+/// The name of the file, without its ending, of the module whose declaration these tokens are, if its items are in another file.
+fn module_elsewhere(tokens: &[TokenTree]) -> Option<(String, bool)> {
+    let [.., word, TokenTree::Ident(name), end] = tokens else { return None };
+    if !is_word(word, "mod") || !is_punct(end, ';') {
+        return None;
+    }
+    // `#[path = "folder/name.rs"]`
+    let text = TokenStream::from_iter(tokens.iter().cloned()).to_string();
+    let file = text.split('"').nth(1).and_then(|path| path.rsplit('/').next()?.strip_suffix(".rs"));
+    Some(file.map_or_else(|| (name.to_string(), false), |file| (file.to_owned(), true)))
+}
+
 /// Tokens of the item, with its attributes.
 fn item_length(tokens: &[TokenTree]) -> usize {
     let is_import =
@@ -246,6 +262,11 @@ mod tests {
             fn item() { crate::e::f(child::g); other.h::<u8>(); }
             #[cfg(test)]
             mod tests { use super::*; use crate::unseen; }
+            #[cfg(test)]
+            #[path = \"a/b.rs\"]
+            mod elsewhere;
+            #[cfg(test)]
+            mod there;
             mod inline { use super::super::i; }
         ";
         let names = Names::of(text)?;
@@ -256,6 +277,7 @@ mod tests {
         let paths: Vec<_> = names.paths.iter().map(|path| path.join("::")).collect();
         assert_eq!(paths, ["crate::e::f", "child::g"]);
         assert!(names.defined.contains("item") && !names.defined.contains("tests"));
+        assert_eq!(Vec::from_iter(names.tests), [("b".to_owned(), true), ("there".to_owned(), false)]);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use super::level2::{add, as_column, symv, syr, triangular};
 use super::operation::{Fill, Operation};
 use super::storage::{Stored, Triangle};
 use super::{INVALID_VALUE, Status, size, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Array, Dense, Matrix, Strided};
 use crate::numbers::{C64, Type};
@@ -90,119 +91,123 @@ fn repack(
     })
 }
 
-macro_rules! banded {
-    ($($kind:ident $scalar:ident $hermitian:literal: $gbmv:ident $tbmv:ident $tbsv:ident $tpmv:ident $tpsv:ident $sbmv:ident
-       $spmv:ident $spr:ident $spr2:ident $tpttr:ident $trttp:ident;)*) => { $(
-        /// y = alpha op(A) x + beta y, with a band.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gbmv(
-            handle: Handle, trans: c_int, m: c_int, n: c_int, kl: c_int, ku: c_int, alpha: usize, a: usize, lda: c_int,
-            x: usize, incx: c_int, beta: usize, y: usize, incy: c_int,
-        ) -> Status {
-            let sizes = [trans, m, n, kl, ku, lda];
-            let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-            status(gbmv(handle, Type::$kind, sizes, [alpha, beta], a, x, y))
-        }
+exported! {
+    /// y = alpha op(A) x + beta y, with a band.
+    pub extern "C" fn(kind) [
+        cublasSgbmv_v2(Type::F32), cublasDgbmv_v2(Type::F64), cublasCgbmv_v2(Type::C32), cublasZgbmv_v2(Type::C64),
+    ]
+    (
+        handle: Handle, trans: c_int, m: c_int, n: c_int, kl: c_int, ku: c_int, alpha: usize, a: usize, lda: c_int, x: usize,
+        incx: c_int, beta: usize, y: usize, incy: c_int,
+    ) -> Status {
+        let sizes = [trans, m, n, kl, ku, lda];
+        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+        status(gbmv(handle, kind, sizes, [alpha, beta], a, x, y))
+    }
 
-        /// x = op(A) x, with a band of a triangle.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $tbmv(
-            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, k: c_int, a: usize, lda: c_int, x: usize,
-            incx: c_int,
-        ) -> Status {
-            let a = Stored::band(a, k, lda);
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), false))
-        }
+    /// x = op(A) x, with a band of a triangle.
+    pub extern "C" fn(kind) [
+        cublasStbmv_v2(Type::F32), cublasDtbmv_v2(Type::F64), cublasCtbmv_v2(Type::C32), cublasZtbmv_v2(Type::C64),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, k: c_int, a: usize, lda: c_int, x: usize,
+        incx: c_int,
+    ) -> Status {
+        let a = Stored::band(a, k, lda);
+        status(triangular(handle, kind, [uplo, trans, diag, n], a, Strided::new(x, incx), false))
+    }
 
-        /// Solves op(A) x = b; b is in x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $tbsv(
-            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, k: c_int, a: usize, lda: c_int, x: usize,
-            incx: c_int,
-        ) -> Status {
-            let a = Stored::band(a, k, lda);
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), true))
-        }
+    /// Solves op(A) x = b; b is in x.
+    pub extern "C" fn(kind) [
+        cublasStbsv_v2(Type::F32), cublasDtbsv_v2(Type::F64), cublasCtbsv_v2(Type::C32), cublasZtbsv_v2(Type::C64),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, k: c_int, a: usize, lda: c_int, x: usize,
+        incx: c_int,
+    ) -> Status {
+        let a = Stored::band(a, k, lda);
+        status(triangular(handle, kind, [uplo, trans, diag, n], a, Strided::new(x, incx), true))
+    }
 
-        /// x = op(A) x, with a packed triangle.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $tpmv(
-            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, x: usize, incx: c_int,
-        ) -> Status {
-            let a = Ok(Stored::packed(a));
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), false))
-        }
+    /// x = op(A) x, with a packed triangle.
+    pub extern "C" fn(kind) [
+        cublasStpmv_v2(Type::F32), cublasDtpmv_v2(Type::F64), cublasCtpmv_v2(Type::C32), cublasZtpmv_v2(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, x: usize, incx: c_int) -> Status {
+        let a = Ok(Stored::packed(a));
+        status(triangular(handle, kind, [uplo, trans, diag, n], a, Strided::new(x, incx), false))
+    }
 
-        /// Solves op(A) x = b; b is in x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $tpsv(
-            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, x: usize, incx: c_int,
-        ) -> Status {
-            let a = Ok(Stored::packed(a));
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], a, Strided::new(x, incx), true))
-        }
+    /// Solves op(A) x = b; b is in x.
+    pub extern "C" fn(kind) [
+        cublasStpsv_v2(Type::F32), cublasDtpsv_v2(Type::F64), cublasCtpsv_v2(Type::C32), cublasZtpsv_v2(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, x: usize, incx: c_int) -> Status {
+        let a = Ok(Stored::packed(a));
+        status(triangular(handle, kind, [uplo, trans, diag, n], a, Strided::new(x, incx), true))
+    }
 
-        /// y = alpha A x + beta y, with a band of a symmetric or Hermitian A.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $sbmv(
-            handle: Handle, uplo: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
-            beta: usize, y: usize, incy: c_int,
-        ) -> Status {
-            let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-            let a = Stored::band(a, k, lda);
-            status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], a, x, y, $hermitian))
-        }
+    /// y = alpha A x + beta y, with a band of a symmetric or Hermitian A.
+    pub extern "C" fn(kind, hermitian) [
+        cublasSsbmv_v2(Type::F32, false), cublasDsbmv_v2(Type::F64, false), cublasChbmv_v2(Type::C32, true),
+        cublasZhbmv_v2(Type::C64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+        beta: usize, y: usize, incy: c_int,
+    ) -> Status {
+        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+        let a = Stored::band(a, k, lda);
+        status(symv(handle, kind, [uplo, n], [alpha, beta], a, x, y, hermitian))
+    }
 
-        /// The same with a packed A.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $spmv(
-            handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, x: usize, incx: c_int, beta: usize, y: usize,
-            incy: c_int,
-        ) -> Status {
-            let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-            let a = Ok(Stored::packed(a));
-            status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], a, x, y, $hermitian))
-        }
+    /// The same with a packed A.
+    pub extern "C" fn(kind, hermitian) [
+        cublasSspmv_v2(Type::F32, false), cublasDspmv_v2(Type::F64, false), cublasChpmv_v2(Type::C32, true),
+        cublasZhpmv_v2(Type::C64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, x: usize, incx: c_int, beta: usize, y: usize,
+        incy: c_int,
+    ) -> Status {
+        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+        let a = Ok(Stored::packed(a));
+        status(symv(handle, kind, [uplo, n], [alpha, beta], a, x, y, hermitian))
+    }
 
-        /// A = alpha x x + A.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $spr(
-            handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize,
-        ) -> Status {
-            let (kinds, a) = ([Type::$kind, Type::$scalar], Ok(Stored::packed(a)));
-            status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, a, $hermitian))
-        }
+    /// A = alpha x x + A.
+    pub extern "C" fn(kind, scalar, hermitian) [
+        cublasSspr_v2(Type::F32, Type::F32, false), cublasDspr_v2(Type::F64, Type::F64, false),
+        cublasChpr_v2(Type::C32, Type::F32, true), cublasZhpr_v2(Type::C64, Type::F64, true),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize) -> Status {
+        let (kinds, a) = ([kind, scalar], Ok(Stored::packed(a)));
+        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, a, hermitian))
+    }
 
-        /// A = alpha x y + alpha y x + A.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $spr2(
-            handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
-        ) -> Status {
-            let (kinds, a) = ([Type::$kind; 2], Ok(Stored::packed(a)));
-            status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, $hermitian))
-        }
+    /// A = alpha x y + alpha y x + A.
+    pub extern "C" fn(kind, hermitian) [
+        cublasSspr2_v2(Type::F32, false), cublasDspr2_v2(Type::F64, false), cublasChpr2_v2(Type::C32, true),
+        cublasZhpr2_v2(Type::C64, true),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize) -> Status {
+        let (kinds, a) = ([kind; 2], Ok(Stored::packed(a)));
+        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, hermitian))
+    }
 
-        /// Copies a packed triangle into a full matrix.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $tpttr(handle: Handle, uplo: c_int, n: c_int, packed: usize, a: usize, lda: c_int) -> Status {
-            status(repack(handle, Type::$kind, [uplo, n, lda], [a, packed], false))
-        }
+    /// Copies a packed triangle into a full matrix.
+    pub extern "C" fn(kind) [
+        cublasStpttr(Type::F32), cublasDtpttr(Type::F64), cublasCtpttr(Type::C32), cublasZtpttr(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, packed: usize, a: usize, lda: c_int) -> Status {
+        status(repack(handle, kind, [uplo, n, lda], [a, packed], false))
+    }
 
-        /// Packs a triangle of a full matrix.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $trttp(handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, packed: usize) -> Status {
-            status(repack(handle, Type::$kind, [uplo, n, lda], [a, packed], true))
-        }
-    )* };
-}
-
-banded! {
-    F32 F32 false: cublasSgbmv_v2 cublasStbmv_v2 cublasStbsv_v2 cublasStpmv_v2 cublasStpsv_v2 cublasSsbmv_v2 cublasSspmv_v2
-        cublasSspr_v2 cublasSspr2_v2 cublasStpttr cublasStrttp;
-    F64 F64 false: cublasDgbmv_v2 cublasDtbmv_v2 cublasDtbsv_v2 cublasDtpmv_v2 cublasDtpsv_v2 cublasDsbmv_v2 cublasDspmv_v2
-        cublasDspr_v2 cublasDspr2_v2 cublasDtpttr cublasDtrttp;
-    C32 F32 true: cublasCgbmv_v2 cublasCtbmv_v2 cublasCtbsv_v2 cublasCtpmv_v2 cublasCtpsv_v2 cublasChbmv_v2 cublasChpmv_v2
-        cublasChpr_v2 cublasChpr2_v2 cublasCtpttr cublasCtrttp;
-    C64 F64 true: cublasZgbmv_v2 cublasZtbmv_v2 cublasZtbsv_v2 cublasZtpmv_v2 cublasZtpsv_v2 cublasZhbmv_v2 cublasZhpmv_v2
-        cublasZhpr_v2 cublasZhpr2_v2 cublasZtpttr cublasZtrttp;
+    /// Packs a triangle of a full matrix.
+    pub extern "C" fn(kind) [
+        cublasStrttp(Type::F32), cublasDtrttp(Type::F64), cublasCtrttp(Type::C32), cublasZtrttp(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, packed: usize) -> Status {
+        status(repack(handle, kind, [uplo, n, lda], [a, packed], true))
+    }
 }

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use super::handle::{queue, settings};
 use super::operation::Operation;
 use super::{INVALID_VALUE, Status, size, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::lapack::{lu, qr};
 use crate::memory::{Array, Dense, Matrix, address_at, moved, pointer, set_i32};
@@ -150,54 +151,52 @@ fn geqrf(
     })
 }
 
-macro_rules! batched {
-    ($($kind:ident: $getrf:ident $getri:ident $getrs:ident $matinv:ident $geqrf:ident;)*) => { $(
-        /// P A = L U.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $getrf(
-            handle: Handle, n: c_int, a: usize, lda: c_int, p: usize, info: usize, count: c_int,
-        ) -> Status {
-            status(getrf(handle, Type::$kind, [n, lda, count], [a, p, info]))
-        }
+exported! {
+    /// P A = L U.
+    pub extern "C" fn(kind) [
+        cublasSgetrfBatched(Type::F32), cublasDgetrfBatched(Type::F64), cublasCgetrfBatched(Type::C32),
+        cublasZgetrfBatched(Type::C64),
+    ]
+    (handle: Handle, n: c_int, a: usize, lda: c_int, p: usize, info: usize, count: c_int) -> Status {
+        status(getrf(handle, kind, [n, lda, count], [a, p, info]))
+    }
 
-        /// The inverse, from the factors.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $getri(
-            handle: Handle, n: c_int, a: usize, lda: c_int, p: usize, c: usize, ldc: c_int, info: usize, count: c_int,
-        ) -> Status {
-            status(getri(handle, Type::$kind, [n, lda, ldc, count], [a, p, c, info]))
-        }
+    /// The inverse, from the factors.
+    pub extern "C" fn(kind) [
+        cublasSgetriBatched(Type::F32), cublasDgetriBatched(Type::F64), cublasCgetriBatched(Type::C32),
+        cublasZgetriBatched(Type::C64),
+    ]
+    (handle: Handle, n: c_int, a: usize, lda: c_int, p: usize, c: usize, ldc: c_int, info: usize, count: c_int) -> Status {
+        status(getri(handle, kind, [n, lda, ldc, count], [a, p, c, info]))
+    }
 
-        /// Solves op(A) X = B with the factors.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $getrs(
-            handle: Handle, trans: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, p: usize, b: usize, ldb: c_int,
-            info: *mut c_int, count: c_int,
-        ) -> Status {
-            status(getrs(handle, Type::$kind, trans, [n, columns, lda, ldb, count], [a, p, b], info))
-        }
+    /// Solves op(A) X = B with the factors.
+    pub extern "C" fn(kind) [
+        cublasSgetrsBatched(Type::F32), cublasDgetrsBatched(Type::F64), cublasCgetrsBatched(Type::C32),
+        cublasZgetrsBatched(Type::C64),
+    ]
+    (
+        handle: Handle, trans: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, p: usize, b: usize, ldb: c_int,
+        info: *mut c_int, count: c_int,
+    ) -> Status {
+        status(getrs(handle, kind, trans, [n, columns, lda, ldb, count], [a, p, b], info))
+    }
 
-        /// The inverse.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $matinv(
-            handle: Handle, n: c_int, a: usize, lda: c_int, c: usize, ldc: c_int, info: usize, count: c_int,
-        ) -> Status {
-            status(matinv(handle, Type::$kind, [n, lda, ldc, count], [a, c, info]))
-        }
+    /// The inverse.
+    pub extern "C" fn(kind) [
+        cublasSmatinvBatched(Type::F32), cublasDmatinvBatched(Type::F64), cublasCmatinvBatched(Type::C32),
+        cublasZmatinvBatched(Type::C64),
+    ]
+    (handle: Handle, n: c_int, a: usize, lda: c_int, c: usize, ldc: c_int, info: usize, count: c_int) -> Status {
+        status(matinv(handle, kind, [n, lda, ldc, count], [a, c, info]))
+    }
 
-        /// A = Q R.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $geqrf(
-            handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, tau: usize, info: *mut c_int, count: c_int,
-        ) -> Status {
-            status(geqrf(handle, Type::$kind, [m, n, lda, count], [a, tau], info))
-        }
-    )* };
-}
-
-batched! {
-    F32: cublasSgetrfBatched cublasSgetriBatched cublasSgetrsBatched cublasSmatinvBatched cublasSgeqrfBatched;
-    F64: cublasDgetrfBatched cublasDgetriBatched cublasDgetrsBatched cublasDmatinvBatched cublasDgeqrfBatched;
-    C32: cublasCgetrfBatched cublasCgetriBatched cublasCgetrsBatched cublasCmatinvBatched cublasCgeqrfBatched;
-    C64: cublasZgetrfBatched cublasZgetriBatched cublasZgetrsBatched cublasZmatinvBatched cublasZgeqrfBatched;
+    /// A = Q R.
+    pub extern "C" fn(kind) [
+        cublasSgeqrfBatched(Type::F32), cublasDgeqrfBatched(Type::F64), cublasCgeqrfBatched(Type::C32),
+        cublasZgeqrfBatched(Type::C64),
+    ]
+    (handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, tau: usize, info: *mut c_int, count: c_int) -> Status {
+        status(geqrf(handle, kind, [m, n, lda, count], [a, tau], info))
+    }
 }

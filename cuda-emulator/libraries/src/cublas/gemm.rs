@@ -10,6 +10,7 @@ use num_traits::{One, Zero};
 use super::handle::{Scalar, queue, settings};
 use super::operation::Operation;
 use super::{INVALID_VALUE, Status, size, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Matrix, address_at, moved};
 use crate::numbers::{C32, C64, Type};
@@ -23,17 +24,36 @@ pub trait Element: Copy + Send + Sync + 'static + Zero + One + PartialEq {
     fn narrow(value: C64) -> Self;
 }
 
-macro_rules! elements {
-    ($($t:ty: $kind:ident $narrow:expr;)*) => { $(impl Element for $t {
-        const TYPE: Type = Type::$kind;
-        fn narrow(value: C64) -> Self { $narrow(value) }
-    })* };
+impl Element for f32 {
+    const TYPE: Type = Type::F32;
+
+    fn narrow(value: C64) -> Self {
+        value.re as f32
+    }
 }
-elements! {
-    f32: F32 |value: C64| value.re as f32;
-    f64: F64 |value: C64| value.re;
-    C32: C32 |value: C64| C32::new(value.re as f32, value.im as f32);
-    C64: C64 |value: C64| value;
+
+impl Element for f64 {
+    const TYPE: Type = Type::F64;
+
+    fn narrow(value: C64) -> Self {
+        value.re
+    }
+}
+
+impl Element for C32 {
+    const TYPE: Type = Type::C32;
+
+    fn narrow(value: C64) -> Self {
+        C32::new(value.re as f32, value.im as f32)
+    }
+}
+
+impl Element for C64 {
+    const TYPE: Type = Type::C64;
+
+    fn narrow(value: C64) -> Self {
+        value
+    }
 }
 
 /// Sizes of a product: C (m x n) = A (m x k) B (k x n).
@@ -181,50 +201,47 @@ fn product<T: Element>(
     })
 }
 
-macro_rules! gemm {
-    ($($t:ty: $one:ident $strided:ident $batched:ident;)*) => { $(
-        /// C = alpha op(A) op(B) + beta C.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $one(
-            handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: *const $t,
-            a: usize, lda: c_int, b: usize, ldb: c_int, beta: *const $t, c: usize, ldc: c_int,
-        ) -> Status {
-            let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
-            status(product(handle, shape, Batch::Strided(1, [0; 3]), [alpha, beta], [a, b, c]))
-        }
+exported! {
+    /// C = alpha op(A) op(B) + beta C.
+    pub extern "C" fn<T> [
+        cublasSgemm_v2<f32>, cublasDgemm_v2<f64>, cublasCgemm_v2<C32>, cublasZgemm_v2<C64>, cublasCgemm3m<C32>,
+    ]
+    (
+        handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: *const T, a: usize, lda: c_int,
+        b: usize, ldb: c_int, beta: *const T, c: usize, ldc: c_int,
+    ) -> Status {
+        let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
+        status(product(handle, shape, Batch::Strided(1, [0; 3]), [alpha, beta], [a, b, c]))
+    }
 
-        /// The same for matrices at equal distances.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $strided(
-            handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: *const $t,
-            a: usize, lda: c_int, stride_a: i64, b: usize, ldb: c_int, stride_b: i64, beta: *const $t,
-            c: usize, ldc: c_int, stride_c: i64, count: c_int,
-        ) -> Status {
-            let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
-            let Ok(count) = usize::try_from(count) else { return INVALID_VALUE };
-            let batch = Batch::Strided(count, [stride_a, stride_b, stride_c]);
-            status(product(handle, shape, batch, [alpha, beta], [a, b, c]))
-        }
+    /// The same for matrices at equal distances.
+    pub extern "C" fn<T> [
+        cublasSgemmStridedBatched<f32>, cublasDgemmStridedBatched<f64>, cublasCgemmStridedBatched<C32>,
+        cublasZgemmStridedBatched<C64>, cublasCgemm3mStridedBatched<C32>,
+    ]
+    (
+        handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: *const T, a: usize, lda: c_int,
+        stride_a: i64, b: usize, ldb: c_int, stride_b: i64, beta: *const T, c: usize, ldc: c_int, stride_c: i64, count: c_int,
+    ) -> Status {
+        let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
+        let Ok(count) = usize::try_from(count) else { return INVALID_VALUE };
+        let batch = Batch::Strided(count, [stride_a, stride_b, stride_c]);
+        status(product(handle, shape, batch, [alpha, beta], [a, b, c]))
+    }
 
-        /// The same for matrices whose addresses are in device memory.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $batched(
-            handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: *const $t,
-            a: usize, lda: c_int, b: usize, ldb: c_int, beta: *const $t, c: usize, ldc: c_int, count: c_int,
-        ) -> Status {
-            let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
-            let Ok(count) = usize::try_from(count) else { return INVALID_VALUE };
-            status(product(handle, shape, Batch::Addresses(count), [alpha, beta], [a, b, c]))
-        }
-    )* };
-}
-
-gemm! {
-    f32: cublasSgemm_v2 cublasSgemmStridedBatched cublasSgemmBatched;
-    f64: cublasDgemm_v2 cublasDgemmStridedBatched cublasDgemmBatched;
-    C32: cublasCgemm_v2 cublasCgemmStridedBatched cublasCgemmBatched;
-    C64: cublasZgemm_v2 cublasZgemmStridedBatched cublasZgemmBatched;
-    C32: cublasCgemm3m cublasCgemm3mStridedBatched cublasCgemm3mBatched;
+    /// The same for matrices whose addresses are in device memory.
+    pub extern "C" fn<T> [
+        cublasSgemmBatched<f32>, cublasDgemmBatched<f64>, cublasCgemmBatched<C32>, cublasZgemmBatched<C64>,
+        cublasCgemm3mBatched<C32>,
+    ]
+    (
+        handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: *const T, a: usize, lda: c_int,
+        b: usize, ldb: c_int, beta: *const T, c: usize, ldc: c_int, count: c_int,
+    ) -> Status {
+        let shape = Shape::new([transa, transb], [m, n, k], [lda, ldb, ldc]);
+        let Ok(count) = usize::try_from(count) else { return INVALID_VALUE };
+        status(product(handle, shape, Batch::Addresses(count), [alpha, beta], [a, b, c]))
+    }
 }
 
 /// [`cublasZgemm_v2`]: the order of the multiplications differs on a GPU only.

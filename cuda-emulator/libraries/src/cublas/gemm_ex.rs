@@ -8,6 +8,7 @@ use super::gemm::{Element, Shape};
 use super::handle::{Scalar, queue, settings};
 use super::operation::Operation;
 use super::{NOT_SUPPORTED, Status, size, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Dense, Matrix, address_at, moved};
 use crate::numbers::{C32, C64, Type};
@@ -208,23 +209,19 @@ pub extern "C" fn cublasGemmBatchedEx(
     status(products(handle, shape, [alpha, beta], [a, b, c], types, Layout::Addresses, count, compute))
 }
 
-macro_rules! in_float {
-    ($($name:ident)*) => { $(
-        /// C = alpha op(A) op(B) + beta C, computed in float, with complex numbers where C has them.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: usize, a: usize,
-            a_type: c_int, lda: c_int, b: usize, b_type: c_int, ldb: c_int, beta: usize, c: usize, c_type: c_int,
-            ldc: c_int,
-        ) -> Status {
-            // CUBLAS_COMPUTE_32F
-            cublasGemmEx(
-                handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, 68, -1,
-            )
-        }
-    )* };
+exported! {
+    /// C = alpha op(A) op(B) + beta C, computed in float, with complex numbers where C has them.
+    pub extern "C" fn [cublasSgemmEx, cublasCgemmEx, cublasCgemm3mEx]
+    (
+        handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, k: c_int, alpha: usize, a: usize, a_type: c_int,
+        lda: c_int, b: usize, b_type: c_int, ldb: c_int, beta: usize, c: usize, c_type: c_int, ldc: c_int,
+    ) -> Status {
+        // CUBLAS_COMPUTE_32F
+        cublasGemmEx(
+            handle, transa, transb, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, 68, -1,
+        )
+    }
 }
-in_float! { cublasSgemmEx cublasCgemmEx cublasCgemm3mEx }
 
 /// `CUDA_R_16F`
 const HALF: c_int = 2;

@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_int};
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::memory::Array;
 use crate::numbers::{C64, Type};
@@ -169,28 +170,27 @@ pub extern "C" fn cublasSetPointerMode_v2(handle: Handle, mode: c_int) -> Status
     status(with(handle, |settings| settings.device_scalars = mode == 1))
 }
 
-macro_rules! settings {
-    ($($(#[$doc:meta])* $set:ident $get:ident $field:ident;)*) => { $(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $set(handle: Handle, value: c_int) -> Status {
-            status(with(handle, |settings| settings.$field = value))
-        }
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(handle: Handle, value: *mut c_int) -> Status {
-            // SAFETY: the caller gives a place for a number, or null.
-            let Some(place) = (unsafe { value.as_mut() }) else { return INVALID_VALUE };
-            status(with(handle, |settings| *place = settings.$field))
-        }
-    )* };
-}
+exported! {
+    /// Sets the allowed instructions or the atomics mode. Neither has an effect: the CPU has one kind of instructions, and
+    /// results are always the same from run to run.
+    pub extern "C" fn(set) [
+        cublasSetMathMode(|settings: &mut Settings, mode| settings.math_mode = mode),
+        cublasSetAtomicsMode(|settings: &mut Settings, mode| settings.atomics_mode = mode),
+    ]
+    (handle: Handle, mode: c_int) -> Status {
+        status(with(handle, |settings| set(settings, mode)))
+    }
 
-settings! {
-    /// The allowed instructions, without effect: the CPU has one kind.
-    cublasSetMathMode cublasGetMathMode math_mode;
-    /// The atomics mode. It has no effect: results are always the same from run to run.
-    cublasSetAtomicsMode cublasGetAtomicsMode atomics_mode;
+    /// Returns such a mode.
+    pub unsafe extern "C" fn(get) [
+        cublasGetMathMode(|settings: &mut Settings| settings.math_mode),
+        cublasGetAtomicsMode(|settings: &mut Settings| settings.atomics_mode),
+    ]
+    (handle: Handle, place: *mut c_int) -> Status {
+        // SAFETY: the caller gives a place for a number, or null.
+        let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+        status(with(handle, |settings| *place = get(settings)))
+    }
 }
 
 /// Returns the side that scalars are on, host or device.

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use super::handle::{Place, Scalar, queue, queue_result, settings};
 use super::{Status, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::Vector;
 use crate::numbers::{C64, Type, TypedAddress};
@@ -145,109 +146,104 @@ pub fn norm(values: &[C64]) -> C64 {
     C64::new(values.iter().map(C64::norm_sqr).sum::<f64>().sqrt(), 0.0)
 }
 
-macro_rules! vectors {
-    ($($kind:ident $real:ident: $axpy:ident $scal:ident $copy:ident $swap:ident $nrm2:ident $asum:ident $amax:ident $amin:ident
-       [$($dot:ident $conjugate:literal)*] [$($rot:ident $sine:ident)*];)*) => { $(
-        /// y = alpha x + y.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $axpy(
-            handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int,
-        ) -> Status {
-            let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-            status(each(handle, x, y, Some(Type::$kind.at(alpha)), |alpha, x, y| alpha * x + y))
-        }
+exported! {
+    /// y = alpha x + y.
+    pub extern "C" fn(kind) [
+        cublasSaxpy_v2(Type::F32), cublasDaxpy_v2(Type::F64), cublasCaxpy_v2(Type::C32), cublasZaxpy_v2(Type::C64),
+    ]
+    (handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
+        let (x, y) = (Given::new(kind, n, x, incx), Given::new(kind, n, y, incy));
+        status(each(handle, x, y, Some(kind.at(alpha)), |alpha, x, y| alpha * x + y))
+    }
 
-        /// x = alpha x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $scal(handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
-            let x = Given::new(Type::$kind, n, x, incx);
-            status(each(handle, x, x, Some(Type::$kind.at(alpha)), |alpha, x, _| alpha * x))
-        }
+    /// x = alpha x.
+    pub extern "C" fn(kind) [
+        cublasSscal_v2(Type::F32), cublasDscal_v2(Type::F64), cublasCscal_v2(Type::C32), cublasZscal_v2(Type::C64),
+    ]
+    (handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
+        let x = Given::new(kind, n, x, incx);
+        status(each(handle, x, x, Some(kind.at(alpha)), |alpha, x, _| alpha * x))
+    }
 
-        /// y = x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $copy(handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
-            let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-            status(each(handle, x, y, None, |_, x, _| x))
-        }
+    /// y = x.
+    pub extern "C" fn(kind) [
+        cublasScopy_v2(Type::F32), cublasDcopy_v2(Type::F64), cublasCcopy_v2(Type::C32), cublasZcopy_v2(Type::C64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
+        let (x, y) = (Given::new(kind, n, x, incx), Given::new(kind, n, y, incy));
+        status(each(handle, x, y, None, |_, x, _| x))
+    }
 
-        /// Exchanges x and y.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $swap(handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
-            let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-            status(swap(handle, x, y))
-        }
+    /// Exchanges x and y.
+    pub extern "C" fn(kind) [
+        cublasSswap_v2(Type::F32), cublasDswap_v2(Type::F64), cublasCswap_v2(Type::C32), cublasZswap_v2(Type::C64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int) -> Status {
+        let (x, y) = (Given::new(kind, n, x, incx), Given::new(kind, n, y, incy));
+        status(swap(handle, x, y))
+    }
 
-        /// The length of x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $nrm2(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::$real.at(result), norm))
-        }
+    /// The length of x.
+    pub extern "C" fn(kind, real) [
+        cublasSnrm2_v2(Type::F32, Type::F32), cublasDnrm2_v2(Type::F64, Type::F64), cublasScnrm2_v2(Type::C32, Type::F32),
+        cublasDznrm2_v2(Type::C64, Type::F64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
+        status(reduce(handle, Given::new(kind, n, x, incx), real.at(result), norm))
+    }
 
-        /// The sum of absolute values.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $asum(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::$real.at(result), sum))
-        }
+    /// The sum of absolute values.
+    pub extern "C" fn(kind, real) [
+        cublasSasum_v2(Type::F32, Type::F32), cublasDasum_v2(Type::F64, Type::F64), cublasScasum_v2(Type::C32, Type::F32),
+        cublasDzasum_v2(Type::C64, Type::F64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
+        status(reduce(handle, Given::new(kind, n, x, incx), real.at(result), sum))
+    }
 
-        /// The index of the largest absolute value.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $amax(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::I32.at(result), largest))
-        }
+    /// The index of the largest absolute value.
+    pub extern "C" fn(kind) [
+        cublasIsamax_v2(Type::F32), cublasIdamax_v2(Type::F64), cublasIcamax_v2(Type::C32), cublasIzamax_v2(Type::C64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
+        status(reduce(handle, Given::new(kind, n, x, incx), Type::I32.at(result), largest))
+    }
 
-        /// The index of the smallest absolute value.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $amin(handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
-            status(reduce(handle, Given::new(Type::$kind, n, x, incx), Type::I32.at(result), smallest))
-        }
+    /// The index of the smallest absolute value.
+    pub extern "C" fn(kind) [
+        cublasIsamin_v2(Type::F32), cublasIdamin_v2(Type::F64), cublasIcamin_v2(Type::C32), cublasIzamin_v2(Type::C64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, result: usize) -> Status {
+        status(reduce(handle, Given::new(kind, n, x, incx), Type::I32.at(result), smallest))
+    }
 
-        $(
-            /// The sum of products of elements.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $dot(
-                handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, result: usize,
-            ) -> Status {
-                let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-                status(dot(handle, x, y, Type::$kind.at(result), $conjugate))
-            }
-        )*
+    /// The sum of products of elements.
+    pub extern "C" fn(kind, conjugate) [
+        cublasSdot_v2(Type::F32, false), cublasDdot_v2(Type::F64, false), cublasCdotu_v2(Type::C32, false),
+        cublasCdotc_v2(Type::C32, true), cublasZdotu_v2(Type::C64, false), cublasZdotc_v2(Type::C64, true),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, result: usize) -> Status {
+        let (x, y) = (Given::new(kind, n, x, incx), Given::new(kind, n, y, incy));
+        status(dot(handle, x, y, kind.at(result), conjugate))
+    }
 
-        $(
-            /// Rotates points in a plane.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $rot(
-                handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, c: usize, s: usize,
-            ) -> Status {
-                let (x, y) = (Given::new(Type::$kind, n, x, incx), Given::new(Type::$kind, n, y, incy));
-                status(rotate(handle, x, y, Type::$real.at(c), Type::$sine.at(s)))
-            }
-        )*
-    )* };
+    /// Rotates points in a plane.
+    pub extern "C" fn(kind, real, sine) [
+        cublasSrot_v2(Type::F32, Type::F32, Type::F32), cublasDrot_v2(Type::F64, Type::F64, Type::F64),
+        cublasCrot_v2(Type::C32, Type::F32, Type::C32), cublasCsrot_v2(Type::C32, Type::F32, Type::F32),
+        cublasZrot_v2(Type::C64, Type::F64, Type::C64), cublasZdrot_v2(Type::C64, Type::F64, Type::F64),
+    ]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, c: usize, s: usize) -> Status {
+        let (x, y) = (Given::new(kind, n, x, incx), Given::new(kind, n, y, incy));
+        status(rotate(handle, x, y, real.at(c), sine.at(s)))
+    }
 }
 
-vectors! {
-    F32 F32: cublasSaxpy_v2 cublasSscal_v2 cublasScopy_v2 cublasSswap_v2 cublasSnrm2_v2 cublasSasum_v2 cublasIsamax_v2
-        cublasIsamin_v2 [cublasSdot_v2 false] [cublasSrot_v2 F32];
-    F64 F64: cublasDaxpy_v2 cublasDscal_v2 cublasDcopy_v2 cublasDswap_v2 cublasDnrm2_v2 cublasDasum_v2 cublasIdamax_v2
-        cublasIdamin_v2 [cublasDdot_v2 false] [cublasDrot_v2 F64];
-    C32 F32: cublasCaxpy_v2 cublasCscal_v2 cublasCcopy_v2 cublasCswap_v2 cublasScnrm2_v2 cublasScasum_v2 cublasIcamax_v2
-        cublasIcamin_v2 [cublasCdotu_v2 false cublasCdotc_v2 true] [cublasCrot_v2 C32 cublasCsrot_v2 F32];
-    C64 F64: cublasZaxpy_v2 cublasZscal_v2 cublasZcopy_v2 cublasZswap_v2 cublasDznrm2_v2 cublasDzasum_v2 cublasIzamax_v2
-        cublasIzamin_v2 [cublasZdotu_v2 false cublasZdotc_v2 true] [cublasZrot_v2 C64 cublasZdrot_v2 F64];
-}
-
-macro_rules! real_factors {
-    ($($kind:ident $real:ident: $scal:ident;)*) => { $(
-        /// x = alpha x, with a real alpha.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $scal(handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
-            let x = Given::new(Type::$kind, n, x, incx);
-            status(each(handle, x, x, Some(Type::$real.at(alpha)), |alpha, x, _| alpha * x))
-        }
-    )* };
-}
-real_factors! {
-    C32 F32: cublasCsscal_v2;
-    C64 F64: cublasZdscal_v2;
+exported! {
+    /// x = alpha x, with a real alpha.
+    pub extern "C" fn(kind, real) [cublasCsscal_v2(Type::C32, Type::F32), cublasZdscal_v2(Type::C64, Type::F64)]
+    (handle: Handle, n: c_int, alpha: usize, x: usize, incx: c_int) -> Status {
+        let x = Given::new(kind, n, x, incx);
+        status(each(handle, x, x, Some(real.at(alpha)), |alpha, x, _| alpha * x))
+    }
 }

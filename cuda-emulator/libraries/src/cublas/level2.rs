@@ -9,6 +9,7 @@ use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_unit, solve};
 use super::storage::{Stored, Triangle};
 use super::{Status, size, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Dense, Matrix, Strided, Vector};
 use crate::numbers::{C64, Type};
@@ -177,124 +178,121 @@ pub fn triangular(
     })
 }
 
-macro_rules! level2 {
-    ($($kind:ident: $gemv:ident $trmv:ident $trsv:ident [$($ger:ident $conjugate:literal)*]
-       [$($symv:ident $syr:ident $scalar:ident $syr2:ident $hermitian:literal)*];)*) => { $(
-        /// y = alpha op(A) x + beta y.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gemv(
-            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
-            beta: usize, y: usize, incy: c_int,
-        ) -> Status {
-            let (kinds, one) = ([Type::$kind; 3], Batch { layout: Layout::Strided([0; 3]), count: 1 });
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
-        }
+exported! {
+    /// y = alpha op(A) x + beta y.
+    pub extern "C" fn(kind) [
+        cublasSgemv_v2(Type::F32), cublasDgemv_v2(Type::F64), cublasCgemv_v2(Type::C32), cublasZgemv_v2(Type::C64),
+    ]
+    (
+        handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+        beta: usize, y: usize, incy: c_int,
+    ) -> Status {
+        let (kinds, one) = ([kind; 3], Batch { layout: Layout::Strided([0; 3]), count: 1 });
+        status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
+    }
 
-        /// x = op(A) x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $trmv(
-            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
-        ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], Stored::full(a, lda), Strided::new(x, incx), false))
-        }
+    /// x = op(A) x.
+    pub extern "C" fn(kind) [
+        cublasStrmv_v2(Type::F32), cublasDtrmv_v2(Type::F64), cublasCtrmv_v2(Type::C32), cublasZtrmv_v2(Type::C64),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
+    ) -> Status {
+        status(triangular(handle, kind, [uplo, trans, diag, n], Stored::full(a, lda), Strided::new(x, incx), false))
+    }
 
-        /// Solves op(A) x = b; b is in x.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $trsv(
-            handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
-        ) -> Status {
-            status(triangular(handle, Type::$kind, [uplo, trans, diag, n], Stored::full(a, lda), Strided::new(x, incx), true))
-        }
+    /// Solves op(A) x = b; b is in x.
+    pub extern "C" fn(kind) [
+        cublasStrsv_v2(Type::F32), cublasDtrsv_v2(Type::F64), cublasCtrsv_v2(Type::C32), cublasZtrsv_v2(Type::C64),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, diag: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int,
+    ) -> Status {
+        status(triangular(handle, kind, [uplo, trans, diag, n], Stored::full(a, lda), Strided::new(x, incx), true))
+    }
 
-        $(
-            /// A = alpha x y + A.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $ger(
-                handle: Handle, m: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
-                lda: c_int,
-            ) -> Status {
-                status(ger(handle, Type::$kind, [m, n, lda], alpha, Strided::new(x, incx), Strided::new(y, incy), a, $conjugate))
-            }
-        )*
+    /// A = alpha x y + A.
+    pub extern "C" fn(kind, conjugate) [
+        cublasSger_v2(Type::F32, false), cublasDger_v2(Type::F64, false), cublasCgeru_v2(Type::C32, false),
+        cublasCgerc_v2(Type::C32, true), cublasZgeru_v2(Type::C64, false), cublasZgerc_v2(Type::C64, true),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize, lda: c_int,
+    ) -> Status {
+        status(ger(handle, kind, [m, n, lda], alpha, Strided::new(x, incx), Strided::new(y, incy), a, conjugate))
+    }
 
-        $(
-            /// y = alpha A x + beta y.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $symv(
-                handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
-                beta: usize, y: usize, incy: c_int,
-            ) -> Status {
-                let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-                status(symv(handle, Type::$kind, [uplo, n], [alpha, beta], Stored::full(a, lda), x, y, $hermitian))
-            }
+    /// y = alpha A x + beta y.
+    pub extern "C" fn(kind, hermitian) [
+        cublasSsymv_v2(Type::F32, false), cublasDsymv_v2(Type::F64, false), cublasCsymv_v2(Type::C32, false),
+        cublasChemv_v2(Type::C32, true), cublasZsymv_v2(Type::C64, false), cublasZhemv_v2(Type::C64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int, beta: usize,
+        y: usize, incy: c_int,
+    ) -> Status {
+        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
+        status(symv(handle, kind, [uplo, n], [alpha, beta], Stored::full(a, lda), x, y, hermitian))
+    }
 
-            /// A = alpha x x + A.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $syr(
-                handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int,
-            ) -> Status {
-                let kinds = [Type::$kind, Type::$scalar];
-                status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, Stored::full(a, lda), $hermitian))
-            }
+    /// A = alpha x x + A.
+    pub extern "C" fn(kind, scalar, hermitian) [
+        cublasSsyr_v2(Type::F32, Type::F32, false), cublasDsyr_v2(Type::F64, Type::F64, false),
+        cublasCsyr_v2(Type::C32, Type::C32, false), cublasCher_v2(Type::C32, Type::F32, true),
+        cublasZsyr_v2(Type::C64, Type::C64, false), cublasZher_v2(Type::C64, Type::F64, true),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int) -> Status {
+        let kinds = [kind, scalar];
+        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, Stored::full(a, lda), hermitian))
+    }
 
-            /// A = alpha x y + alpha y x + A.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $syr2(
-                handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int,
-                a: usize, lda: c_int,
-            ) -> Status {
-                let kinds = [Type::$kind; 2];
-                let a = Stored::full(a, lda);
-                status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, $hermitian))
-            }
-        )*
-    )* };
+    /// A = alpha x y + alpha y x + A.
+    pub extern "C" fn(kind, hermitian) [
+        cublasSsyr2_v2(Type::F32, false), cublasDsyr2_v2(Type::F64, false), cublasCsyr2_v2(Type::C32, false),
+        cublasCher2_v2(Type::C32, true), cublasZsyr2_v2(Type::C64, false), cublasZher2_v2(Type::C64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
+        lda: c_int,
+    ) -> Status {
+        let kinds = [kind; 2];
+        let a = Stored::full(a, lda);
+        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, hermitian))
+    }
 }
 
-level2! {
-    F32: cublasSgemv_v2 cublasStrmv_v2 cublasStrsv_v2 [cublasSger_v2 false]
-        [cublasSsymv_v2 cublasSsyr_v2 F32 cublasSsyr2_v2 false];
-    F64: cublasDgemv_v2 cublasDtrmv_v2 cublasDtrsv_v2 [cublasDger_v2 false]
-        [cublasDsymv_v2 cublasDsyr_v2 F64 cublasDsyr2_v2 false];
-    C32: cublasCgemv_v2 cublasCtrmv_v2 cublasCtrsv_v2 [cublasCgeru_v2 false cublasCgerc_v2 true]
-        [cublasCsymv_v2 cublasCsyr_v2 C32 cublasCsyr2_v2 false cublasChemv_v2 cublasCher_v2 F32 cublasCher2_v2 true];
-    C64: cublasZgemv_v2 cublasZtrmv_v2 cublasZtrsv_v2 [cublasZgeru_v2 false cublasZgerc_v2 true]
-        [cublasZsymv_v2 cublasZsyr_v2 C64 cublasZsyr2_v2 false cublasZhemv_v2 cublasZher_v2 F64 cublasZher2_v2 true];
-}
+exported! {
+    /// y = alpha op(A) x + beta y for matrices and vectors at equal distances.
+    pub extern "C" fn(kind, of_y, scalar) [
+        cublasSgemvStridedBatched(Type::F32, Type::F32, Type::F32), cublasDgemvStridedBatched(Type::F64, Type::F64, Type::F64),
+        cublasCgemvStridedBatched(Type::C32, Type::C32, Type::C32), cublasZgemvStridedBatched(Type::C64, Type::C64, Type::C64),
+        cublasHSHgemvStridedBatched(Type::F16, Type::F16, Type::F32),
+        cublasHSSgemvStridedBatched(Type::F16, Type::F32, Type::F32),
+        cublasTSTgemvStridedBatched(Type::Bf16, Type::Bf16, Type::F32),
+        cublasTSSgemvStridedBatched(Type::Bf16, Type::F32, Type::F32),
+    ]
+    (
+        handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
+        incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
+    ) -> Status {
+        let kinds = [kind, of_y, scalar];
+        let batch = Batch { layout: Layout::Strided([stride_a, stride_x, stride_y]), count };
+        status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
+    }
 
-macro_rules! many {
-    ($($kind:ident $of_y:ident $scalar:ident: $strided:ident $batched:ident;)*) => { $(
-        /// y = alpha op(A) x + beta y for matrices and vectors at equal distances.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $strided(
-            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, stride_a: i64, x: usize,
-            incx: c_int, stride_x: i64, beta: usize, y: usize, incy: c_int, stride_y: i64, count: c_int,
-        ) -> Status {
-            let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
-            let batch = Batch { layout: Layout::Strided([stride_a, stride_x, stride_y]), count };
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
-        }
-
-        /// The same for those whose addresses are in device memory.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $batched(
-            handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
-            beta: usize, y: usize, incy: c_int, count: c_int,
-        ) -> Status {
-            let kinds = [Type::$kind, Type::$of_y, Type::$scalar];
-            let batch = Batch { layout: Layout::Addresses, count };
-            status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
-        }
-    )* };
-}
-
-many! {
-    F32 F32 F32: cublasSgemvStridedBatched cublasSgemvBatched;
-    F64 F64 F64: cublasDgemvStridedBatched cublasDgemvBatched;
-    C32 C32 C32: cublasCgemvStridedBatched cublasCgemvBatched;
-    C64 C64 C64: cublasZgemvStridedBatched cublasZgemvBatched;
-    F16 F16 F32: cublasHSHgemvStridedBatched cublasHSHgemvBatched;
-    F16 F32 F32: cublasHSSgemvStridedBatched cublasHSSgemvBatched;
-    Bf16 Bf16 F32: cublasTSTgemvStridedBatched cublasTSTgemvBatched;
-    Bf16 F32 F32: cublasTSSgemvStridedBatched cublasTSSgemvBatched;
+    /// The same for those whose addresses are in device memory.
+    pub extern "C" fn(kind, of_y, scalar) [
+        cublasSgemvBatched(Type::F32, Type::F32, Type::F32), cublasDgemvBatched(Type::F64, Type::F64, Type::F64),
+        cublasCgemvBatched(Type::C32, Type::C32, Type::C32), cublasZgemvBatched(Type::C64, Type::C64, Type::C64),
+        cublasHSHgemvBatched(Type::F16, Type::F16, Type::F32), cublasHSSgemvBatched(Type::F16, Type::F32, Type::F32),
+        cublasTSTgemvBatched(Type::Bf16, Type::Bf16, Type::F32), cublasTSSgemvBatched(Type::Bf16, Type::F32, Type::F32),
+    ]
+    (
+        handle: Handle, trans: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
+        beta: usize, y: usize, incy: c_int, count: c_int,
+    ) -> Status {
+        let kinds = [kind, of_y, scalar];
+        let batch = Batch { layout: Layout::Addresses, count };
+        status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
+    }
 }

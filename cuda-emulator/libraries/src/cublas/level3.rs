@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use super::handle::{Scalar, queue, settings};
 use super::operation::{Fill, Operation, is_right, is_unit, solve};
 use super::{Status, size, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Dense, Matrix, Strided, address_at};
 use crate::numbers::{C64, Type};
@@ -255,118 +256,120 @@ fn dgmm(
     })
 }
 
-macro_rules! level3 {
-    ($($kind:ident: $trsm:ident $batched:ident $trmm:ident $geam:ident $dgmm:ident
-       [$($symm:ident $hermitian:literal)*]
-       [$($syrk:ident $syr2k:ident $syrkx:ident $alpha:ident $beta:ident $conjugate:literal)*];)*) => { $(
-        /// Solves op(A) X = alpha B, or X op(A) = alpha B.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $trsm(
-            handle: Handle, side: c_int, uplo: c_int, trans: c_int, diag: c_int, m: c_int, n: c_int, alpha: usize,
-            a: usize, lda: c_int, b: usize, ldb: c_int,
-        ) -> Status {
-            let shape = Triangular::new(Type::$kind, [side, uplo, trans, diag], [m, n, lda, ldb]);
-            status(trsm(handle, shape, alpha, [a, b], None))
-        }
+exported! {
+    /// Solves op(A) X = alpha B, or X op(A) = alpha B.
+    pub extern "C" fn(kind) [
+        cublasStrsm_v2(Type::F32), cublasDtrsm_v2(Type::F64), cublasCtrsm_v2(Type::C32), cublasZtrsm_v2(Type::C64),
+    ]
+    (
+        handle: Handle, side: c_int, uplo: c_int, trans: c_int, diag: c_int, m: c_int, n: c_int, alpha: usize, a: usize,
+        lda: c_int, b: usize, ldb: c_int,
+    ) -> Status {
+        let shape = Triangular::new(kind, [side, uplo, trans, diag], [m, n, lda, ldb]);
+        status(trsm(handle, shape, alpha, [a, b], None))
+    }
 
-        /// The same for matrices whose addresses are in device memory.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $batched(
-            handle: Handle, side: c_int, uplo: c_int, trans: c_int, diag: c_int, m: c_int, n: c_int, alpha: usize,
-            a: usize, lda: c_int, b: usize, ldb: c_int, count: c_int,
-        ) -> Status {
-            let shape = Triangular::new(Type::$kind, [side, uplo, trans, diag], [m, n, lda, ldb]);
-            status(trsm(handle, shape, alpha, [a, b], Some(count)))
-        }
+    /// The same for matrices whose addresses are in device memory.
+    pub extern "C" fn(kind) [
+        cublasStrsmBatched(Type::F32), cublasDtrsmBatched(Type::F64), cublasCtrsmBatched(Type::C32),
+        cublasZtrsmBatched(Type::C64),
+    ]
+    (
+        handle: Handle, side: c_int, uplo: c_int, trans: c_int, diag: c_int, m: c_int, n: c_int, alpha: usize, a: usize,
+        lda: c_int, b: usize, ldb: c_int, count: c_int,
+    ) -> Status {
+        let shape = Triangular::new(kind, [side, uplo, trans, diag], [m, n, lda, ldb]);
+        status(trsm(handle, shape, alpha, [a, b], Some(count)))
+    }
 
-        /// C = alpha op(A) B, or alpha B op(A).
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $trmm(
-            handle: Handle, side: c_int, uplo: c_int, trans: c_int, diag: c_int, m: c_int, n: c_int, alpha: usize,
-            a: usize, lda: c_int, b: usize, ldb: c_int, c: usize, ldc: c_int,
-        ) -> Status {
-            let shape = Triangular::new(Type::$kind, [side, uplo, trans, diag], [m, n, lda, ldb]);
-            status(trmm(handle, shape, alpha, [a, b, c], ldc))
-        }
+    /// C = alpha op(A) B, or alpha B op(A).
+    pub extern "C" fn(kind) [
+        cublasStrmm_v2(Type::F32), cublasDtrmm_v2(Type::F64), cublasCtrmm_v2(Type::C32), cublasZtrmm_v2(Type::C64),
+    ]
+    (
+        handle: Handle, side: c_int, uplo: c_int, trans: c_int, diag: c_int, m: c_int, n: c_int, alpha: usize, a: usize,
+        lda: c_int, b: usize, ldb: c_int, c: usize, ldc: c_int,
+    ) -> Status {
+        let shape = Triangular::new(kind, [side, uplo, trans, diag], [m, n, lda, ldb]);
+        status(trmm(handle, shape, alpha, [a, b, c], ldc))
+    }
 
-        /// C = alpha op(A) + beta op(B).
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $geam(
-            handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int,
-            beta: usize, b: usize, ldb: c_int, c: usize, ldc: c_int,
-        ) -> Status {
-            let sizes = [m, n, lda, ldb, ldc];
-            status(geam(handle, Type::$kind, [transa, transb], sizes, [alpha, beta], [a, b, c]))
-        }
+    /// C = alpha op(A) + beta op(B).
+    pub extern "C" fn(kind) [cublasSgeam(Type::F32), cublasDgeam(Type::F64), cublasCgeam(Type::C32), cublasZgeam(Type::C64)]
+    (
+        handle: Handle, transa: c_int, transb: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, beta: usize,
+        b: usize, ldb: c_int, c: usize, ldc: c_int,
+    ) -> Status {
+        let sizes = [m, n, lda, ldb, ldc];
+        status(geam(handle, kind, [transa, transb], sizes, [alpha, beta], [a, b, c]))
+    }
 
-        /// C = A diag(x), or diag(x) A.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $dgmm(
-            handle: Handle, mode: c_int, m: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int, c: usize,
-            ldc: c_int,
-        ) -> Status {
-            status(dgmm(handle, Type::$kind, mode, [m, n, lda, ldc], a, Strided::new(x, incx), c))
-        }
+    /// C = A diag(x), or diag(x) A.
+    pub extern "C" fn(kind) [cublasSdgmm(Type::F32), cublasDdgmm(Type::F64), cublasCdgmm(Type::C32), cublasZdgmm(Type::C64)]
+    (
+        handle: Handle, mode: c_int, m: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int, c: usize, ldc: c_int,
+    ) -> Status {
+        status(dgmm(handle, kind, mode, [m, n, lda, ldc], a, Strided::new(x, incx), c))
+    }
 
-        $(
-            /// C = alpha A B + beta C, or alpha B A + beta C.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $symm(
-                handle: Handle, side: c_int, uplo: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int,
-                b: usize, ldb: c_int, beta: usize, c: usize, ldc: c_int,
-            ) -> Status {
-                let sizes = [m, n, lda, ldb, ldc];
-                status(symm(handle, Type::$kind, [side, uplo], sizes, [alpha, beta], [a, b, c], $hermitian))
-            }
-        )*
+    /// C = alpha A B + beta C, or alpha B A + beta C.
+    pub extern "C" fn(kind, hermitian) [
+        cublasSsymm_v2(Type::F32, false), cublasDsymm_v2(Type::F64, false), cublasCsymm_v2(Type::C32, false),
+        cublasChemm_v2(Type::C32, true), cublasZsymm_v2(Type::C64, false), cublasZhemm_v2(Type::C64, true),
+    ]
+    (
+        handle: Handle, side: c_int, uplo: c_int, m: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, b: usize, ldb: c_int,
+        beta: usize, c: usize, ldc: c_int,
+    ) -> Status {
+        let sizes = [m, n, lda, ldb, ldc];
+        status(symm(handle, kind, [side, uplo], sizes, [alpha, beta], [a, b, c], hermitian))
+    }
 
-        $(
-            /// C = alpha A A + beta C.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $syrk(
-                handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int,
-                beta: usize, c: usize, ldc: c_int,
-            ) -> Status {
-                let kinds = [Type::$kind, Type::$beta, Type::$beta];
-                let sizes = [n, k, lda, lda, ldc];
-                let update = Update { rank: Rank::One, is_hermitian: $conjugate };
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], update))
-            }
+    /// C = alpha A A + beta C.
+    pub extern "C" fn(kind, of_beta, conjugate) [
+        cublasSsyrk_v2(Type::F32, Type::F32, false), cublasDsyrk_v2(Type::F64, Type::F64, false),
+        cublasCsyrk_v2(Type::C32, Type::C32, false), cublasCherk_v2(Type::C32, Type::F32, true),
+        cublasZsyrk_v2(Type::C64, Type::C64, false), cublasZherk_v2(Type::C64, Type::F64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, beta: usize,
+        c: usize, ldc: c_int,
+    ) -> Status {
+        let kinds = [kind, of_beta, of_beta];
+        let sizes = [n, k, lda, lda, ldc];
+        let update = Update { rank: Rank::One, is_hermitian: conjugate };
+        status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], update))
+    }
 
-            /// C = alpha A B + alpha B A + beta C.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $syr2k(
-                handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int,
-                b: usize, ldb: c_int, beta: usize, c: usize, ldc: c_int,
-            ) -> Status {
-                let kinds = [Type::$kind, Type::$alpha, Type::$beta];
-                let sizes = [n, k, lda, ldb, ldc];
-                let update = Update { rank: Rank::Two, is_hermitian: $conjugate };
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
-            }
+    /// C = alpha A B + alpha B A + beta C.
+    pub extern "C" fn(kind, of_alpha, of_beta, conjugate) [
+        cublasSsyr2k_v2(Type::F32, Type::F32, Type::F32, false), cublasDsyr2k_v2(Type::F64, Type::F64, Type::F64, false),
+        cublasCsyr2k_v2(Type::C32, Type::C32, Type::C32, false), cublasCher2k_v2(Type::C32, Type::C32, Type::F32, true),
+        cublasZsyr2k_v2(Type::C64, Type::C64, Type::C64, false), cublasZher2k_v2(Type::C64, Type::C64, Type::F64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, b: usize,
+        ldb: c_int, beta: usize, c: usize, ldc: c_int,
+    ) -> Status {
+        let kinds = [kind, of_alpha, of_beta];
+        let sizes = [n, k, lda, ldb, ldc];
+        let update = Update { rank: Rank::Two, is_hermitian: conjugate };
+        status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
+    }
 
-            /// C = alpha A B + beta C, of which one triangle is computed.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $syrkx(
-                handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int,
-                b: usize, ldb: c_int, beta: usize, c: usize, ldc: c_int,
-            ) -> Status {
-                let kinds = [Type::$kind, Type::$alpha, Type::$beta];
-                let sizes = [n, k, lda, ldb, ldc];
-                let update = Update { rank: Rank::Mixed, is_hermitian: $conjugate };
-                status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
-            }
-        )*
-    )* };
-}
-
-level3! {
-    F32: cublasStrsm_v2 cublasStrsmBatched cublasStrmm_v2 cublasSgeam cublasSdgmm [cublasSsymm_v2 false]
-        [cublasSsyrk_v2 cublasSsyr2k_v2 cublasSsyrkx F32 F32 false];
-    F64: cublasDtrsm_v2 cublasDtrsmBatched cublasDtrmm_v2 cublasDgeam cublasDdgmm [cublasDsymm_v2 false]
-        [cublasDsyrk_v2 cublasDsyr2k_v2 cublasDsyrkx F64 F64 false];
-    C32: cublasCtrsm_v2 cublasCtrsmBatched cublasCtrmm_v2 cublasCgeam cublasCdgmm [cublasCsymm_v2 false cublasChemm_v2 true]
-        [cublasCsyrk_v2 cublasCsyr2k_v2 cublasCsyrkx C32 C32 false cublasCherk_v2 cublasCher2k_v2 cublasCherkx C32 F32 true];
-    C64: cublasZtrsm_v2 cublasZtrsmBatched cublasZtrmm_v2 cublasZgeam cublasZdgmm [cublasZsymm_v2 false cublasZhemm_v2 true]
-        [cublasZsyrk_v2 cublasZsyr2k_v2 cublasZsyrkx C64 C64 false cublasZherk_v2 cublasZher2k_v2 cublasZherkx C64 F64 true];
+    /// C = alpha A B + beta C, of which one triangle is computed.
+    pub extern "C" fn(kind, of_alpha, of_beta, conjugate) [
+        cublasSsyrkx(Type::F32, Type::F32, Type::F32, false), cublasDsyrkx(Type::F64, Type::F64, Type::F64, false),
+        cublasCsyrkx(Type::C32, Type::C32, Type::C32, false), cublasCherkx(Type::C32, Type::C32, Type::F32, true),
+        cublasZsyrkx(Type::C64, Type::C64, Type::C64, false), cublasZherkx(Type::C64, Type::C64, Type::F64, true),
+    ]
+    (
+        handle: Handle, uplo: c_int, trans: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, b: usize,
+        ldb: c_int, beta: usize, c: usize, ldc: c_int,
+    ) -> Status {
+        let kinds = [kind, of_alpha, of_beta];
+        let sizes = [n, k, lda, ldb, ldc];
+        let update = Update { rank: Rank::Mixed, is_hermitian: conjugate };
+        status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
+    }
 }

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use super::handle::{Place, Scalar, Settings, queue, queue_result, settings};
 use super::{Status, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Strided, moved};
 use crate::numbers::{C64, Type};
@@ -160,39 +161,26 @@ fn rotmg(handle: Handle, kind: Type, [d1, d2, x1, y1, numbers]: [usize; 5]) -> R
     })
 }
 
-macro_rules! makers {
-    ($($kind:ident: $rotg:ident $([$rotm:ident $rotmg:ident])?;)*) => { $(
-        /// Creates a rotation.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $rotg(handle: Handle, a: usize, b: usize, c: usize, s: usize) -> Status {
-            status(rotg(handle, Type::$kind, [a, b, c, s]))
-        }
+exported! {
+    /// Creates a rotation.
+    pub extern "C" fn(kind) [
+        cublasSrotg_v2(Type::F32), cublasDrotg_v2(Type::F64), cublasCrotg_v2(Type::C32), cublasZrotg_v2(Type::C64),
+    ]
+    (handle: Handle, a: usize, b: usize, c: usize, s: usize) -> Status {
+        status(rotg(handle, kind, [a, b, c, s]))
+    }
 
-        $(
-            /// Applies a modified rotation.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $rotm(
-                handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, numbers: usize,
-            ) -> Status {
-                status(rotm(handle, Type::$kind, n, Strided::new(x, incx), Strided::new(y, incy), numbers))
-            }
+    /// Applies a modified rotation.
+    pub extern "C" fn(kind) [cublasSrotm_v2(Type::F32), cublasDrotm_v2(Type::F64)]
+    (handle: Handle, n: c_int, x: usize, incx: c_int, y: usize, incy: c_int, numbers: usize) -> Status {
+        status(rotm(handle, kind, n, Strided::new(x, incx), Strided::new(y, incy), numbers))
+    }
 
-            /// Creates a modified rotation.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $rotmg(
-                handle: Handle, d1: usize, d2: usize, x1: usize, y1: usize, numbers: usize,
-            ) -> Status {
-                status(rotmg(handle, Type::$kind, [d1, d2, x1, y1, numbers]))
-            }
-        )?
-    )* };
-}
-
-makers! {
-    F32: cublasSrotg_v2 [cublasSrotm_v2 cublasSrotmg_v2];
-    F64: cublasDrotg_v2 [cublasDrotm_v2 cublasDrotmg_v2];
-    C32: cublasCrotg_v2;
-    C64: cublasZrotg_v2;
+    /// Creates a modified rotation.
+    pub extern "C" fn(kind) [cublasSrotmg_v2(Type::F32), cublasDrotmg_v2(Type::F64)]
+    (handle: Handle, d1: usize, d2: usize, x1: usize, y1: usize, numbers: usize) -> Status {
+        status(rotmg(handle, kind, [d1, d2, x1, y1, numbers]))
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use super::level1::{Given, dot, each, largest, norm, reduce, rotate, smallest, sum, swap};
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::numbers::{C64, Type};
 
@@ -18,61 +19,47 @@ fn vector(n: c_int, base: usize, number: c_int, step: c_int) -> Result<Given, St
     Ok(Given::new(kind(number)?, n, base, step))
 }
 
-macro_rules! sums_of_products {
-    ($($name:ident $conjugate:literal)*) => { $(
-        /// The sum of products of elements.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, y: usize, y_type: c_int, incy: c_int,
-            result: usize, result_type: c_int, _execution: c_int,
-        ) -> Status {
-            let compute = || {
-                let (x, y) = (vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?);
-                dot(handle, x, y, kind(result_type)?.at(result), $conjugate)
-            };
-            status(compute())
-        }
-    )* };
+exported! {
+    /// The sum of products of elements.
+    pub extern "C" fn(conjugate) [cublasDotEx(false), cublasDotcEx(true)]
+    (
+        handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, y: usize, y_type: c_int, incy: c_int, result: usize,
+        result_type: c_int, _execution: c_int,
+    ) -> Status {
+        let compute = || {
+            let (x, y) = (vector(n, x, x_type, incx)?, vector(n, y, y_type, incy)?);
+            dot(handle, x, y, kind(result_type)?.at(result), conjugate)
+        };
+        status(compute())
+    }
 }
-sums_of_products! { cublasDotEx false cublasDotcEx true }
 
-macro_rules! reductions {
-    ($($name:ident $function:ident)*) => { $(
-        /// A number that depends on all elements.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize, result_type: c_int,
-            _execution: c_int,
-        ) -> Status {
-            let compute = || reduce(handle, vector(n, x, x_type, incx)?, kind(result_type)?.at(result), $function);
-            status(compute())
-        }
-    )* };
+exported! {
+    /// A number that depends on all elements.
+    pub extern "C" fn(function) [cublasNrm2Ex(norm), cublasAsumEx(sum)]
+    (
+        handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize, result_type: c_int, _execution: c_int,
+    ) -> Status {
+        let compute = || reduce(handle, vector(n, x, x_type, incx)?, kind(result_type)?.at(result), function);
+        status(compute())
+    }
 }
-reductions! { cublasNrm2Ex norm cublasAsumEx sum }
 
-macro_rules! indices {
-    ($($name:ident $long:ident $function:ident)*) => { $(
-        /// The index of an extreme element.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize,
-        ) -> Status {
-            let compute = || reduce(handle, vector(n, x, x_type, incx)?, Type::I32.at(result), $function);
-            status(compute())
-        }
+exported! {
+    /// The index of an extreme element.
+    pub extern "C" fn(function) [cublasIamaxEx(largest), cublasIaminEx(smallest)]
+    (handle: Handle, n: c_int, x: usize, x_type: c_int, incx: c_int, result: usize) -> Status {
+        let compute = || reduce(handle, vector(n, x, x_type, incx)?, Type::I32.at(result), function);
+        status(compute())
+    }
 
-        /// The same with a result of 64 bits.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $long(
-            handle: Handle, n: i64, x: usize, x_type: c_int, incx: i64, result: usize,
-        ) -> Status {
-            let compute = || long(handle, kind(x_type)?, n, x, incx, result, $function);
-            status(compute())
-        }
-    )* };
+    /// The same with a result of 64 bits.
+    pub extern "C" fn(function) [cublasIamaxEx_64(largest), cublasIaminEx_64(smallest)]
+    (handle: Handle, n: i64, x: usize, x_type: c_int, incx: i64, result: usize) -> Status {
+        let compute = || long(handle, kind(x_type)?, n, x, incx, result, function);
+        status(compute())
+    }
 }
-indices! { cublasIamaxEx cublasIamaxEx_64 largest cublasIaminEx cublasIaminEx_64 smallest }
 
 /// An index of 64 bits.
 fn long(
@@ -88,26 +75,24 @@ fn long(
     reduce(handle, Given::new(kind, short(n)?, x, short(step)?), Type::I64.at(result), function)
 }
 
-macro_rules! long_indices {
-    ($($kind:ident: $amax:ident $amin:ident;)*) => { $(
-        /// The index of the largest absolute value.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $amax(handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
-            status(long(handle, Type::$kind, n, x, incx, result, largest))
-        }
+exported! {
+    /// The index of the largest absolute value.
+    pub extern "C" fn(kind) [
+        cublasIsamax_v2_64(Type::F32), cublasIdamax_v2_64(Type::F64), cublasIcamax_v2_64(Type::C32),
+        cublasIzamax_v2_64(Type::C64),
+    ]
+    (handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
+        status(long(handle, kind, n, x, incx, result, largest))
+    }
 
-        /// The index of the smallest absolute value.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $amin(handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
-            status(long(handle, Type::$kind, n, x, incx, result, smallest))
-        }
-    )* };
-}
-long_indices! {
-    F32: cublasIsamax_v2_64 cublasIsamin_v2_64;
-    F64: cublasIdamax_v2_64 cublasIdamin_v2_64;
-    C32: cublasIcamax_v2_64 cublasIcamin_v2_64;
-    C64: cublasIzamax_v2_64 cublasIzamin_v2_64;
+    /// The index of the smallest absolute value.
+    pub extern "C" fn(kind) [
+        cublasIsamin_v2_64(Type::F32), cublasIdamin_v2_64(Type::F64), cublasIcamin_v2_64(Type::C32),
+        cublasIzamin_v2_64(Type::C64),
+    ]
+    (handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
+        status(long(handle, kind, n, x, incx, result, smallest))
+    }
 }
 
 /// x = alpha x.

@@ -152,30 +152,35 @@ impl Layout {
     ///
     /// `base` has memory of this layout.
     pub unsafe fn read(&self, base: usize) -> Vec<f64> {
+        // SAFETY: `base` has memory of this layout, whose elements are of this type.
+        unsafe {
+            match self.kind {
+                Type::F32 => self.read_as(base, |value: f32| value.into()),
+                Type::F64 => self.read_as(base, |value: f64| value),
+                Type::F16 => self.read_as(base, f16::to_f64),
+                Type::Bf16 => self.read_as(base, bf16::to_f64),
+                Type::I8 => self.read_as(base, |value: i8| value.into()),
+                Type::I32 => self.read_as(base, |value: i32| value.into()),
+                // No `cudnnDataType_t` is a complex type.
+                Type::I64 | Type::C32 | Type::C64 => self.read_as(base, |value: i64| value as f64),
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `base` has memory of this layout, with elements of type `T`.
+    unsafe fn read_as<T>(&self, base: usize, wide: impl Fn(T) -> f64) -> Vec<f64> {
         let outer = self.dims.len() - 1;
         let (length, step) = (self.dims[outer], self.strides[outer]);
         let mut values = Vec::with_capacity(self.count());
-        macro_rules! read {
-            ($t:ty, $wide:expr) => {
-                self.lines(|start| {
-                    let line = base as *const $t;
-                    values.extend((0..length).map(|at| {
-                        // SAFETY: elements of all lines lie below `span`, which `base` has by this function's contract.
-                        $wide(unsafe { line.add(start + at * step).read_unaligned() })
-                    }));
-                })
-            };
-        }
-        match self.kind {
-            Type::F32 => read!(f32, f64::from),
-            Type::F64 => read!(f64, |value: f64| value),
-            Type::F16 => read!(f16, f16::to_f64),
-            Type::Bf16 => read!(bf16, bf16::to_f64),
-            Type::I8 => read!(i8, f64::from),
-            Type::I32 => read!(i32, f64::from),
-            // No `cudnnDataType_t` is a complex type.
-            Type::I64 | Type::C32 | Type::C64 => read!(i64, |value| value as f64),
-        }
+        self.lines(|start| {
+            let line = base as *const T;
+            values.extend((0..length).map(|at| {
+                // SAFETY: elements of all lines lie below `span`, which `base` has by this function's contract.
+                wide(unsafe { line.add(start + at * step).read_unaligned() })
+            }));
+        });
         values
     }
 
@@ -184,29 +189,36 @@ impl Layout {
     /// `base` has memory of this layout.
     pub unsafe fn write(&self, base: usize, values: &[f64]) {
         assert_eq!(values.len(), self.count(), "the caller has a value for each element");
+        // SAFETY: `base` has memory of this layout, whose elements are of this type.
+        unsafe {
+            match self.kind {
+                Type::F32 => self.write_as(base, values, |value| value as f32),
+                Type::F64 => self.write_as(base, values, |value| value),
+                Type::F16 => self.write_as(base, values, f16::from_f64),
+                Type::Bf16 => self.write_as(base, values, bf16::from_f64),
+                Type::I8 => self.write_as(base, values, |value| value.round_ties_even() as i8),
+                Type::I32 => self.write_as(base, values, |value| value.round_ties_even() as i32),
+                Type::I64 | Type::C32 | Type::C64 => {
+                    self.write_as(base, values, |value| value.round_ties_even() as i64);
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// `base` has memory of this layout, with elements of type `T`.
+    unsafe fn write_as<T>(&self, base: usize, values: &[f64], narrow: impl Fn(f64) -> T) {
         let outer = self.dims.len() - 1;
         let (length, step) = (self.dims[outer], self.strides[outer]);
         let mut lines = values.chunks_exact(length);
-        macro_rules! write {
-            ($t:ty, $narrow:expr) => {
-                self.lines(|start| {
-                    let line = base as *mut $t;
-                    for (at, value) in lines.next().into_iter().flatten().enumerate() {
-                        // SAFETY: elements of all lines lie below `span`, which `base` has by this function's contract.
-                        unsafe { line.add(start + at * step).write_unaligned($narrow(*value)) };
-                    }
-                })
-            };
-        }
-        match self.kind {
-            Type::F32 => write!(f32, |value| value as f32),
-            Type::F64 => write!(f64, |value| value),
-            Type::F16 => write!(f16, f16::from_f64),
-            Type::Bf16 => write!(bf16, bf16::from_f64),
-            Type::I8 => write!(i8, |value: f64| value.round_ties_even() as i8),
-            Type::I32 => write!(i32, |value: f64| value.round_ties_even() as i32),
-            Type::I64 | Type::C32 | Type::C64 => write!(i64, |value: f64| value.round_ties_even() as i64),
-        }
+        self.lines(|start| {
+            let line = base as *mut T;
+            for (at, value) in lines.next().into_iter().flatten().enumerate() {
+                // SAFETY: elements of all lines lie below `span`, which `base` has by this function's contract.
+                unsafe { line.add(start + at * step).write_unaligned(narrow(*value)) };
+            }
+        });
     }
 }
 

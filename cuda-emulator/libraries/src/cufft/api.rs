@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use super::plan::{Kind, Plan, Side};
 use super::{EXEC_FAILED, INVALID_PLAN, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status};
+use crate::exported::exported;
 use crate::handles::{self, Small};
 use crate::numbers::Type;
 use crate::stream::{self, Stream};
@@ -117,31 +118,65 @@ unsafe fn advanced<T: Copy + Into<i64>>(
     Ok((sizes.ok_or(INVALID_VALUE)?, sides))
 }
 
-macro_rules! simple_plans {
-    ($($plan:ident $make:ident ($($size:ident)*) ($($batch:ident)?);)*) => { $(
-        /// Creates a plan for packed data.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $plan(place: *mut c_int, $($size: c_int,)* kind: c_int $(, $batch: c_int)?) -> Status {
-            let batch = [1_i64 $(, i64::from($batch))?];
-            status(make(place, types(kind), &[$(i64::from($size)),*], batch[batch.len() - 1], Default::default()))
-        }
-
-        /// The same in a handle that exists.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $make(
-            handle: c_int, $($size: c_int,)* kind: c_int, $($batch: c_int,)? work: *mut usize,
-        ) -> Status {
-            let batch = [1_i64 $(, i64::from($batch))?];
-            let sizes = [$(i64::from($size)),*];
-            status(make_in(handle, types(kind), &sizes, batch[batch.len() - 1], Default::default(), work))
-        }
-    )* };
+/// Creates a plan for packed data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cufftPlan1d(place: *mut c_int, nx: c_int, kind: c_int, batch: c_int) -> Status {
+    status(make(place, types(kind), &[nx.into()], batch.into(), Default::default()))
 }
 
-simple_plans! {
-    cufftPlan1d cufftMakePlan1d (nx) (batch);
-    cufftPlan2d cufftMakePlan2d (nx ny) ();
-    cufftPlan3d cufftMakePlan3d (nx ny nz) ();
+/// The same in a handle that exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cufftMakePlan1d(
+    handle: c_int,
+    nx: c_int,
+    kind: c_int,
+    batch: c_int,
+    work: *mut usize,
+) -> Status {
+    status(make_in(handle, types(kind), &[nx.into()], batch.into(), Default::default(), work))
+}
+
+/// Creates a plan for packed data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cufftPlan2d(place: *mut c_int, nx: c_int, ny: c_int, kind: c_int) -> Status {
+    status(make(place, types(kind), &[nx.into(), ny.into()], 1, Default::default()))
+}
+
+/// The same in a handle that exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cufftMakePlan2d(
+    handle: c_int,
+    nx: c_int,
+    ny: c_int,
+    kind: c_int,
+    work: *mut usize,
+) -> Status {
+    status(make_in(handle, types(kind), &[nx.into(), ny.into()], 1, Default::default(), work))
+}
+
+/// Creates a plan for packed data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cufftPlan3d(
+    place: *mut c_int,
+    nx: c_int,
+    ny: c_int,
+    nz: c_int,
+    kind: c_int,
+) -> Status {
+    status(make(place, types(kind), &[nx.into(), ny.into(), nz.into()], 1, Default::default()))
+}
+
+/// The same in a handle that exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cufftMakePlan3d(
+    handle: c_int,
+    nx: c_int,
+    ny: c_int,
+    nz: c_int,
+    kind: c_int,
+    work: *mut usize,
+) -> Status {
+    status(make_in(handle, types(kind), &[nx.into(), ny.into(), nz.into()], 1, Default::default(), work))
 }
 
 /// Creates a plan for data in an advanced layout.
@@ -310,25 +345,21 @@ fn execute(
     stream::queue(stream, move || plan.execute(input, output, is_inverse)).map_err(|_| EXEC_FAILED)
 }
 
-macro_rules! executions {
-    ($($name:ident $input:ident $output:ident ($($direction:ident)?);)*) => { $(
-        /// Transforms.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(plan: c_int, input: usize, output: usize $(, $direction: c_int)?) -> Status {
-            let direction = [0 $(, $direction)?];
-            let types = Some([Type::$input, Type::$output]);
-            status(execute(plan, types, input, output, direction[direction.len() - 1]))
-        }
-    )* };
-}
+exported! {
+    /// Transforms complex numbers.
+    pub extern "C" fn(kind) [cufftExecC2C(Type::C32), cufftExecZ2Z(Type::C64)]
+    (plan: c_int, input: usize, output: usize, direction: c_int) -> Status {
+        status(execute(plan, Some([kind, kind]), input, output, direction))
+    }
 
-executions! {
-    cufftExecC2C C32 C32 (direction);
-    cufftExecR2C F32 C32 ();
-    cufftExecC2R C32 F32 ();
-    cufftExecZ2Z C64 C64 (direction);
-    cufftExecD2Z F64 C64 ();
-    cufftExecZ2D C64 F64 ();
+    /// Transforms from or to real numbers.
+    pub extern "C" fn(input_type, output_type) [
+        cufftExecR2C(Type::F32, Type::C32), cufftExecC2R(Type::C32, Type::F32), cufftExecD2Z(Type::F64, Type::C64),
+        cufftExecZ2D(Type::C64, Type::F64),
+    ]
+    (plan: c_int, input: usize, output: usize) -> Status {
+        status(execute(plan, Some([input_type, output_type]), input, output, 0))
+    }
 }
 
 /// Transforms by a plan of any types.

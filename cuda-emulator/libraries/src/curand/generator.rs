@@ -11,7 +11,7 @@ use super::interleaved::Interleaved;
 use super::mrg32k3a::Mrg32k3a;
 use super::philox::Philox;
 use super::sobol::{MAX_DIMENSIONS, Sobol};
-use super::source::{Source, Value};
+use super::source::Source;
 use super::xorwow::Xorwow;
 use super::{
     ALLOCATION_FAILED, LAUNCH_FAILURE, LENGTH_NOT_MULTIPLE, NOT_SUPPORTED, OUT_OF_RANGE, Status, TYPE_ERROR,
@@ -220,7 +220,7 @@ impl Generator {
     }
 
     /// Fills places at `output` by `fill`, which gets a few at a time. `in_pairs`: with normal numbers.
-    pub fn fill<T: Value>(
+    pub fn fill<T: Copy + Default + Send + 'static>(
         &mut self,
         output: usize,
         count: usize,
@@ -272,7 +272,7 @@ impl Generator {
 /// # Safety
 ///
 /// `place` has room for all of them.
-unsafe fn fill_from<T: Value>(
+unsafe fn fill_from<T: Copy + Default>(
     source: &mut dyn Source,
     place: *mut T,
     dimensions: usize,
@@ -303,7 +303,9 @@ mod tests {
         static LITTLE: Budget = Budget::new(Interleaved::<Mrg32k3a>::BYTES + Philox::BYTES);
         let fill = |generator: &mut Generator| {
             let mut places = [0_u32; 8];
-            generator.fill(places.as_mut_ptr() as usize, places.len(), false, u32::plain)
+            generator.fill(places.as_mut_ptr() as usize, places.len(), false, |source, places: &mut [u32]| {
+                source.words(places)
+            })
         };
         let made = |kind| Generator::within(&LITTLE, kind, true);
         let (mut first, mut second) = (made(Kind::Mrg32k3a), made(Kind::Mrg32k3a));

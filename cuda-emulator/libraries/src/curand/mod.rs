@@ -19,11 +19,12 @@ mod xorwow;
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::stream::Stream;
 use generator::{Generator, Kind};
 use poisson::Poisson;
-use source::{Real, Source, Value};
+use source::Source;
 
 /// `curandStatus_t`
 pub type Status = i32;
@@ -134,9 +135,14 @@ pub extern "C" fn curandGenerateSeeds(generator: Handle) -> Status {
     }))
 }
 
-/// Fills places with random bits, or with uniform numbers.
-fn plain<T: Value>(generator: Handle, output: usize, count: usize) -> Status {
-    status(with(generator, |generator| generator.fill(output, count, false, T::plain)))
+/// Fills places with the numbers of a source.
+fn plain<T: Copy + Default + Send + 'static>(
+    generator: Handle,
+    output: usize,
+    count: usize,
+    fill: fn(&mut dyn Source, &mut [T]),
+) -> Status {
+    status(with(generator, |generator| generator.fill(output, count, false, fill)))
 }
 
 /// 32 random bits each.
@@ -144,7 +150,7 @@ fn plain<T: Value>(generator: Handle, output: usize, count: usize) -> Status {
 pub extern "C" fn curandGenerate(generator: Handle, output: usize, count: usize) -> Status {
     match with(generator, |generator| generator.kind()) {
         Ok(Kind::Sobol64) => TYPE_ERROR,
-        _ => plain::<u32>(generator, output, count),
+        _ => plain::<u32>(generator, output, count, |source, places| source.words(places)),
     }
 }
 
@@ -152,7 +158,9 @@ pub extern "C" fn curandGenerate(generator: Handle, output: usize, count: usize)
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateLongLong(generator: Handle, output: usize, count: usize) -> Status {
     match with(generator, |generator| generator.kind()) {
-        Ok(Kind::Sobol64) => plain::<u64>(generator, output, count),
+        Ok(Kind::Sobol64) => {
+            plain::<u64>(generator, output, count, |source, places| source.long_words(places))
+        }
         Ok(_) => TYPE_ERROR,
         Err(status) => status,
     }
@@ -161,49 +169,48 @@ pub extern "C" fn curandGenerateLongLong(generator: Handle, output: usize, count
 /// Numbers above 0, up to 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateUniform(generator: Handle, output: usize, count: usize) -> Status {
-    plain::<f32>(generator, output, count)
+    plain::<f32>(generator, output, count, |source, places| source.uniform(places))
 }
 
 /// Numbers above 0, up to 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn curandGenerateUniformDouble(generator: Handle, output: usize, count: usize) -> Status {
-    plain::<f64>(generator, output, count)
+    plain::<f64>(generator, output, count, |source, places| source.uniform_double(places))
 }
 
 /// Fills places with normal numbers, changed by `value`.
-fn normal<T: Real>(
+fn normal<T: Copy + Default + Send + 'static>(
     generator: Handle,
     output: usize,
     count: usize,
+    fill: fn(&mut dyn Source, &mut [T]),
     value: impl Fn(T) -> T + Send + Sync + 'static,
 ) -> Status {
     let fill = move |source: &mut dyn Source, places: &mut [T]| {
-        T::normal(source, places);
+        fill(source, places);
         places.iter_mut().for_each(|place| *place = value(*place));
     };
     status(with(generator, |generator| generator.fill(output, count, true, fill)))
 }
 
-macro_rules! normal {
-    ($($type:ty: $normal:ident $log:ident;)*) => { $(
-        /// A normal distribution.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $normal(
-            generator: Handle, output: usize, count: usize, mean: $type, deviation: $type,
-        ) -> Status {
-            normal(generator, output, count, move |number: $type| mean + deviation * number)
-        }
+exported! {
+    /// A normal distribution.
+    pub extern "C" fn<Real>(fill) [
+        curandGenerateNormal<f32>(|source: &mut dyn Source, places: &mut [f32]| source.normal(places)),
+        curandGenerateNormalDouble<f64>(|source: &mut dyn Source, places: &mut [f64]| source.normal_double(places)),
+    ]
+    (generator: Handle, output: usize, count: usize, mean: Real, deviation: Real) -> Status {
+        normal(generator, output, count, fill, move |number: Real| mean + deviation * number)
+    }
 
-        /// A distribution whose logarithm is normal.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $log(generator: Handle, output: usize, count: usize, mean: $type, deviation: $type) -> Status {
-            normal(generator, output, count, move |number: $type| (mean + deviation * number).exp())
-        }
-    )* };
-}
-normal! {
-    f32: curandGenerateNormal curandGenerateLogNormal;
-    f64: curandGenerateNormalDouble curandGenerateLogNormalDouble;
+    /// A distribution whose logarithm is normal.
+    pub extern "C" fn<Real>(fill) [
+        curandGenerateLogNormal<f32>(|source: &mut dyn Source, places: &mut [f32]| source.normal(places)),
+        curandGenerateLogNormalDouble<f64>(|source: &mut dyn Source, places: &mut [f64]| source.normal_double(places)),
+    ]
+    (generator: Handle, output: usize, count: usize, mean: Real, deviation: Real) -> Status {
+        normal(generator, output, count, fill, move |number: Real| (mean + deviation * number).exp())
+    }
 }
 
 /// A Poisson distribution.
@@ -226,30 +233,28 @@ pub extern "C" fn curandGeneratePoisson(
     status(with(generator, |generator| generator.fill(output, count, false, fill)))
 }
 
-/// A table of direction numbers that stays for ever.
-macro_rules! directions {
-    ($name:ident: $type:ty, $bits:literal, $set:literal) => {
-        /// Returns the direction numbers of Sobol's sequences, without the scrambled ones.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(place: *mut *const $type, set: c_int) -> Status {
-            static TABLE: OnceLock<Vec<$type>> = OnceLock::new();
-            // SAFETY: the caller gives a place for an address, or null.
-            let Some(place) = (unsafe { place.as_mut() }) else { return OUT_OF_RANGE };
-            match set {
-                $set => {}
-                // The numbers of scrambled sequences are NVIDIA's own.
-                102 | 104 if set == $set + 1 => return NOT_SUPPORTED,
-                _ => return OUT_OF_RANGE,
-            }
-            let table = TABLE.get_or_init(|| {
-                let dimensions = sobol::directions(sobol::MAX_DIMENSIONS);
-                let numbers = dimensions.iter().flat_map(|directions| &directions[..$bits]);
-                numbers.map(|number| (number >> (64 - $bits)) as $type).collect()
-            });
-            *place = table.as_ptr();
-            SUCCESS
+exported! {
+    /// Returns the direction numbers of Sobol's sequences, without the scrambled ones. They stay for ever.
+    pub unsafe extern "C" fn<Number>(bits, wanted) [
+        curandGetDirectionVectors32<u32>(32, 101), curandGetDirectionVectors64<u64>(64, 103),
+    ]
+    (place: *mut *const Number, set: c_int) -> Status {
+        static TABLE: OnceLock<Vec<Number>> = OnceLock::new();
+        // SAFETY: the caller gives a place for an address, or null.
+        let Some(place) = (unsafe { place.as_mut() }) else { return OUT_OF_RANGE };
+        if set == wanted + 1 {
+            // The numbers of scrambled sequences are NVIDIA's own.
+            return NOT_SUPPORTED;
         }
-    };
+        if set != wanted {
+            return OUT_OF_RANGE;
+        }
+        let table = TABLE.get_or_init(|| {
+            let dimensions = sobol::directions(sobol::MAX_DIMENSIONS);
+            let numbers = dimensions.iter().flat_map(|directions| &directions[..bits]);
+            numbers.map(|number| (number >> (64 - bits)) as Number).collect()
+        });
+        *place = table.as_ptr();
+        SUCCESS
+    }
 }
-directions!(curandGetDirectionVectors32: u32, 32, 101);
-directions!(curandGetDirectionVectors64: u64, 64, 103);

@@ -138,7 +138,11 @@ impl Host {
         Self(handle)
     }
 
-    fn fill<T: Value>(&self, count: usize, fill: impl FnOnce(Handle, usize, usize) -> Status) -> Vec<T> {
+    fn fill<T: Copy + Default>(
+        &self,
+        count: usize,
+        fill: impl FnOnce(Handle, usize, usize) -> Status,
+    ) -> Vec<T> {
         let mut places = vec![T::default(); count];
         assert_eq!(fill(self.0, places.as_mut_ptr() as usize, count), SUCCESS);
         places

@@ -9,6 +9,7 @@ use super::factor::{factor_cholesky, solve_cholesky};
 use super::given::{Given, fill};
 use super::handle::{queue, queue_and_wait};
 use super::{INVALID_VALUE, Status, size, status, workspace};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{address_at, moved, set_i32};
 use crate::numbers::Type;
@@ -120,111 +121,115 @@ fn behind(svd: &Svd, [a, s, u, v]: [i64; 4], index: usize) -> Svd {
     }
 }
 
-macro_rules! batches {
-    ($($kind:ident: $potrf:ident $potrs:ident $syevj:ident $syevj_size:ident $gesvdj:ident $gesvdj_size:ident $gesvda:ident
-       $gesvda_size:ident;)*) => { $(
-        /// A = L L of each matrix.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potrf(
-            handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, info: usize, count: c_int,
-        ) -> Status {
-            status(potrf(handle, uplo, Given::new(Type::$kind, a, [n, n, lda]), info, count))
-        }
+exported! {
+    /// A = L L of each matrix.
+    pub extern "C" fn(kind) [
+        cusolverDnSpotrfBatched(Type::F32), cusolverDnDpotrfBatched(Type::F64), cusolverDnCpotrfBatched(Type::C32),
+        cusolverDnZpotrfBatched(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, info: usize, count: c_int) -> Status {
+        status(potrf(handle, uplo, Given::new(kind, a, [n, n, lda]), info, count))
+    }
 
-        /// Solves A X = B with each matrix.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potrs(
-            handle: Handle, uplo: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, info: usize,
-            count: c_int,
-        ) -> Status {
-            let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
-            status(potrs(handle, uplo, [a, b], info, count))
-        }
+    /// Solves A X = B with each matrix.
+    pub extern "C" fn(kind) [
+        cusolverDnSpotrsBatched(Type::F32), cusolverDnDpotrsBatched(Type::F64), cusolverDnCpotrsBatched(Type::C32),
+        cusolverDnZpotrsBatched(Type::C64),
+    ]
+    (
+        handle: Handle, uplo: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, info: usize,
+        count: c_int,
+    ) -> Status {
+        let (a, b) = (Given::new(kind, a, [n, n, lda]), Given::new(kind, b, [n, columns, ldb]));
+        status(potrs(handle, uplo, [a, b], info, count))
+    }
 
-        /// Eigenvalues, and eigenvectors.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevj(
-            handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
-            info: usize, _params: Handle, count: c_int,
-        ) -> Status {
-            let a = Given::new(Type::$kind, a, [n, n, lda]);
-            let compute = || syevd(handle, [jobz, uplo], a, Type::$kind.real().at(w), size(count)?, info);
-            status(compute())
-        }
+    /// Eigenvalues, and eigenvectors.
+    pub extern "C" fn(kind) [
+        cusolverDnSsyevjBatched(Type::F32), cusolverDnDsyevjBatched(Type::F64), cusolverDnCheevjBatched(Type::C32),
+        cusolverDnZheevjBatched(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
+        info: usize, _params: Handle, count: c_int,
+    ) -> Status {
+        let a = Given::new(kind, a, [n, n, lda]);
+        let compute = || syevd(handle, [jobz, uplo], a, kind.real().at(w), size(count)?, info);
+        status(compute())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevj_size(
-            handle: Handle, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _w: usize, size: *mut c_int,
-            _params: Handle, _count: c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSsyevjBatched_bufferSize, cusolverDnDsyevjBatched_bufferSize, cusolverDnCheevjBatched_bufferSize,
+        cusolverDnZheevjBatched_bufferSize,
+    ]
+    (
+        handle: Handle, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _w: usize, size: *mut c_int,
+        _params: Handle, _count: c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 
-        /// A = U S V; V is not transposed.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvdj(
-            handle: Handle, jobz: c_int, m: c_int, n: c_int, a: usize, lda: c_int, s: usize, u: usize, ldu: c_int, v: usize,
-            ldv: c_int, _work: usize, _size: c_int, info: usize, _params: Handle, count: c_int,
-        ) -> Status {
-            let compute = || {
-                let a = Given::new(Type::$kind, a, [m, n, lda]);
-                let wanted = [Wanted::of_mode(jobz, 0)?; 2];
-                gesvdj(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], false), info, count)
-            };
-            status(compute())
-        }
+    /// A = U S V; V is not transposed.
+    pub extern "C" fn(kind) [
+        cusolverDnSgesvdjBatched(Type::F32), cusolverDnDgesvdjBatched(Type::F64), cusolverDnCgesvdjBatched(Type::C32),
+        cusolverDnZgesvdjBatched(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, m: c_int, n: c_int, a: usize, lda: c_int, s: usize, u: usize, ldu: c_int, v: usize,
+        ldv: c_int, _work: usize, _size: c_int, info: usize, _params: Handle, count: c_int,
+    ) -> Status {
+        let compute = || {
+            let a = Given::new(kind, a, [m, n, lda]);
+            let wanted = [Wanted::of_mode(jobz, 0)?; 2];
+            gesvdj(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], false), info, count)
+        };
+        status(compute())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvdj_size(
-            handle: Handle, _jobz: c_int, _m: c_int, _n: c_int, _a: usize, _lda: c_int, _s: usize, _u: usize, _ldu: c_int,
-            _v: usize, _ldv: c_int, size: *mut c_int, _params: Handle, _count: c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSgesvdjBatched_bufferSize, cusolverDnDgesvdjBatched_bufferSize, cusolverDnCgesvdjBatched_bufferSize,
+        cusolverDnZgesvdjBatched_bufferSize,
+    ]
+    (
+        handle: Handle, _jobz: c_int, _m: c_int, _n: c_int, _a: usize, _lda: c_int, _s: usize, _u: usize, _ldu: c_int,
+        _v: usize, _ldv: c_int, size: *mut c_int, _params: Handle, _count: c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 
-        /// The largest singular values, and their vectors.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $gesvda(
-            handle: Handle, jobz: c_int, rank: c_int, m: c_int, n: c_int, a: usize, lda: c_int, stride_a: i64, s: usize,
-            stride_s: i64, u: usize, ldu: c_int, stride_u: i64, v: usize, ldv: c_int, stride_v: i64, _work: usize,
-            _size: c_int, info: usize, norms: *mut f64, count: c_int,
-        ) -> Status {
-            let compute = || {
-                let a = Given::new(Type::$kind, a, [m, n, lda]);
-                let wanted = if has_vectors(jobz)? { Wanted::Thin } else { Wanted::Nothing };
-                let svd = Svd::new(a, [wanted; 2], s, [u, v], [ldu, ldv], false);
-                let distances = [stride_a, stride_s, stride_u, stride_v];
-                // SAFETY: the caller gives null, or room for a number per matrix.
-                unsafe { gesvda(handle, svd, rank, distances, info, norms, count) }
-            };
-            status(compute())
-        }
+    /// The largest singular values, and their vectors.
+    pub unsafe extern "C" fn(kind) [
+        cusolverDnSgesvdaStridedBatched(Type::F32), cusolverDnDgesvdaStridedBatched(Type::F64),
+        cusolverDnCgesvdaStridedBatched(Type::C32), cusolverDnZgesvdaStridedBatched(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, rank: c_int, m: c_int, n: c_int, a: usize, lda: c_int, stride_a: i64, s: usize,
+        stride_s: i64, u: usize, ldu: c_int, stride_u: i64, v: usize, ldv: c_int, stride_v: i64, _work: usize, _size: c_int,
+        info: usize, norms: *mut f64, count: c_int,
+    ) -> Status {
+        let compute = || {
+            let a = Given::new(kind, a, [m, n, lda]);
+            let wanted = if has_vectors(jobz)? { Wanted::Thin } else { Wanted::Nothing };
+            let svd = Svd::new(a, [wanted; 2], s, [u, v], [ldu, ldv], false);
+            let distances = [stride_a, stride_s, stride_u, stride_v];
+            // SAFETY: the caller gives null, or room for a number per matrix.
+            unsafe { gesvda(handle, svd, rank, distances, info, norms, count) }
+        };
+        status(compute())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvda_size(
-            handle: Handle, _jobz: c_int, _rank: c_int, _m: c_int, _n: c_int, _a: usize, _lda: c_int, _stride_a: i64,
-            _s: usize, _stride_s: i64, _u: usize, _ldu: c_int, _stride_u: i64, _v: usize, _ldv: c_int, _stride_v: i64,
-            size: *mut c_int, _count: c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
-    )* };
-}
-
-batches! {
-    F32: cusolverDnSpotrfBatched cusolverDnSpotrsBatched cusolverDnSsyevjBatched cusolverDnSsyevjBatched_bufferSize
-        cusolverDnSgesvdjBatched cusolverDnSgesvdjBatched_bufferSize cusolverDnSgesvdaStridedBatched
-        cusolverDnSgesvdaStridedBatched_bufferSize;
-    F64: cusolverDnDpotrfBatched cusolverDnDpotrsBatched cusolverDnDsyevjBatched cusolverDnDsyevjBatched_bufferSize
-        cusolverDnDgesvdjBatched cusolverDnDgesvdjBatched_bufferSize cusolverDnDgesvdaStridedBatched
-        cusolverDnDgesvdaStridedBatched_bufferSize;
-    C32: cusolverDnCpotrfBatched cusolverDnCpotrsBatched cusolverDnCheevjBatched cusolverDnCheevjBatched_bufferSize
-        cusolverDnCgesvdjBatched cusolverDnCgesvdjBatched_bufferSize cusolverDnCgesvdaStridedBatched
-        cusolverDnCgesvdaStridedBatched_bufferSize;
-    C64: cusolverDnZpotrfBatched cusolverDnZpotrsBatched cusolverDnZheevjBatched cusolverDnZheevjBatched_bufferSize
-        cusolverDnZgesvdjBatched cusolverDnZgesvdjBatched_bufferSize cusolverDnZgesvdaStridedBatched
-        cusolverDnZgesvdaStridedBatched_bufferSize;
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSgesvdaStridedBatched_bufferSize, cusolverDnDgesvdaStridedBatched_bufferSize,
+        cusolverDnCgesvdaStridedBatched_bufferSize, cusolverDnZgesvdaStridedBatched_bufferSize,
+    ]
+    (
+        handle: Handle, _jobz: c_int, _rank: c_int, _m: c_int, _n: c_int, _a: usize, _lda: c_int, _stride_a: i64, _s: usize,
+        _stride_s: i64, _u: usize, _ldu: c_int, _stride_u: i64, _v: usize, _ldv: c_int, _stride_v: i64, size: *mut c_int,
+        _count: c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 }

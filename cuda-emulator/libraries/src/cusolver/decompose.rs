@@ -8,6 +8,7 @@ use super::given::{Given, fill};
 use super::handle::queue;
 use super::range::{Problem, Range};
 use super::{INVALID_VALUE, Status, size, status, workspace};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::lapack::svd;
 use crate::memory::{Array, Matrix, moved, set_i32};
@@ -151,102 +152,102 @@ pub fn gesvd(handle: Handle, svd: Result<Svd, Status>, info: usize) -> Result<()
     queue(handle, move || set_i32(info, 0, svd.run()?.0))
 }
 
-macro_rules! decompositions {
-    ($($kind:ident $syevd:ident $syevd_size:ident $syevj:ident $syevj_size:ident $gesvd:ident $gesvd_size:ident $gesvdj:ident
-       $gesvdj_size:ident;)*) => { $(
-        /// Eigenvalues, and eigenvectors.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevd(
-            handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
-            info: usize,
-        ) -> Status {
-            let a = Given::new(Type::$kind, a, [n, n, lda]);
-            status(syevd(handle, [jobz, uplo], a, Type::$kind.real().at(w), 1, info))
-        }
+exported! {
+    /// Eigenvalues, and eigenvectors.
+    pub extern "C" fn(kind) [
+        cusolverDnSsyevd(Type::F32), cusolverDnDsyevd(Type::F64), cusolverDnCheevd(Type::C32), cusolverDnZheevd(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
+        info: usize,
+    ) -> Status {
+        let a = Given::new(kind, a, [n, n, lda]);
+        status(syevd(handle, [jobz, uplo], a, kind.real().at(w), 1, info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevd_size(
-            handle: Handle, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _w: usize, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSsyevd_bufferSize, cusolverDnDsyevd_bufferSize, cusolverDnCheevd_bufferSize, cusolverDnZheevd_bufferSize,
+    ]
+    (handle: Handle, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _w: usize, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// The same by Jacobi's method, which all of them use here.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevj(
-            handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
-            info: usize, _params: Handle,
-        ) -> Status {
-            let a = Given::new(Type::$kind, a, [n, n, lda]);
-            status(syevd(handle, [jobz, uplo], a, Type::$kind.real().at(w), 1, info))
-        }
+    /// The same by Jacobi's method, which all of them use here.
+    pub extern "C" fn(kind) [
+        cusolverDnSsyevj(Type::F32), cusolverDnDsyevj(Type::F64), cusolverDnCheevj(Type::C32), cusolverDnZheevj(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, w: usize, _work: usize, _size: c_int,
+        info: usize, _params: Handle,
+    ) -> Status {
+        let a = Given::new(kind, a, [n, n, lda]);
+        status(syevd(handle, [jobz, uplo], a, kind.real().at(w), 1, info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevj_size(
-            handle: Handle, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _w: usize, size: *mut c_int,
-            _params: Handle,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSsyevj_bufferSize, cusolverDnDsyevj_bufferSize, cusolverDnCheevj_bufferSize, cusolverDnZheevj_bufferSize,
+    ]
+    (
+        handle: Handle, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _w: usize, size: *mut c_int,
+        _params: Handle,
+    ) -> Status {
+        workspace(handle, size)
+    }
 
-        /// A = U S V, of which V is stored transposed.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvd(
-            handle: Handle, jobu: c_char, jobv: c_char, m: c_int, n: c_int, a: usize, lda: c_int, s: usize, u: usize,
-            ldu: c_int, v: usize, ldv: c_int, _work: usize, _size: c_int, _rwork: usize, info: usize,
-        ) -> Status {
-            let decompose = || {
-                // As NVIDIA's.
-                if m < n {
-                    return Err(INVALID_VALUE);
-                }
-                let a = Given::new(Type::$kind, a, [m, n, lda]);
-                let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
-                gesvd(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], true), info)
-            };
-            status(decompose())
-        }
+    /// A = U S V, of which V is stored transposed.
+    pub extern "C" fn(kind) [
+        cusolverDnSgesvd(Type::F32), cusolverDnDgesvd(Type::F64), cusolverDnCgesvd(Type::C32), cusolverDnZgesvd(Type::C64),
+    ]
+    (
+        handle: Handle, jobu: c_char, jobv: c_char, m: c_int, n: c_int, a: usize, lda: c_int, s: usize, u: usize, ldu: c_int,
+        v: usize, ldv: c_int, _work: usize, _size: c_int, _rwork: usize, info: usize,
+    ) -> Status {
+        let decompose = || {
+            // As NVIDIA's.
+            if m < n {
+                return Err(INVALID_VALUE);
+            }
+            let a = Given::new(kind, a, [m, n, lda]);
+            let wanted = [Wanted::new(jobu)?, Wanted::new(jobv)?];
+            gesvd(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], true), info)
+        };
+        status(decompose())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvd_size(handle: Handle, _m: c_int, _n: c_int, size: *mut c_int) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSgesvd_bufferSize, cusolverDnDgesvd_bufferSize, cusolverDnCgesvd_bufferSize, cusolverDnZgesvd_bufferSize,
+    ]
+    (handle: Handle, _m: c_int, _n: c_int, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// A = U S V by Jacobi's method; V is not transposed.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvdj(
-            handle: Handle, jobz: c_int, econ: c_int, m: c_int, n: c_int, a: usize, lda: c_int, s: usize, u: usize,
-            ldu: c_int, v: usize, ldv: c_int, _work: usize, _size: c_int, info: usize, _params: Handle,
-        ) -> Status {
-            let decompose = || {
-                let a = Given::new(Type::$kind, a, [m, n, lda]);
-                let wanted = [Wanted::of_mode(jobz, econ)?; 2];
-                gesvd(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], false), info)
-            };
-            status(decompose())
-        }
+    /// A = U S V by Jacobi's method; V is not transposed.
+    pub extern "C" fn(kind) [
+        cusolverDnSgesvdj(Type::F32), cusolverDnDgesvdj(Type::F64), cusolverDnCgesvdj(Type::C32), cusolverDnZgesvdj(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, econ: c_int, m: c_int, n: c_int, a: usize, lda: c_int, s: usize, u: usize, ldu: c_int,
+        v: usize, ldv: c_int, _work: usize, _size: c_int, info: usize, _params: Handle,
+    ) -> Status {
+        let decompose = || {
+            let a = Given::new(kind, a, [m, n, lda]);
+            let wanted = [Wanted::of_mode(jobz, econ)?; 2];
+            gesvd(handle, Svd::new(a, wanted, s, [u, v], [ldu, ldv], false), info)
+        };
+        status(decompose())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $gesvdj_size(
-            handle: Handle, _jobz: c_int, _econ: c_int, _m: c_int, _n: c_int, _a: usize, _lda: c_int, _s: usize, _u: usize,
-            _ldu: c_int, _v: usize, _ldv: c_int, size: *mut c_int, _params: Handle,
-        ) -> Status {
-            workspace(handle, size)
-        }
-    )* };
-}
-
-decompositions! {
-    F32 cusolverDnSsyevd cusolverDnSsyevd_bufferSize cusolverDnSsyevj cusolverDnSsyevj_bufferSize cusolverDnSgesvd
-        cusolverDnSgesvd_bufferSize cusolverDnSgesvdj cusolverDnSgesvdj_bufferSize;
-    F64 cusolverDnDsyevd cusolverDnDsyevd_bufferSize cusolverDnDsyevj cusolverDnDsyevj_bufferSize cusolverDnDgesvd
-        cusolverDnDgesvd_bufferSize cusolverDnDgesvdj cusolverDnDgesvdj_bufferSize;
-    C32 cusolverDnCheevd cusolverDnCheevd_bufferSize cusolverDnCheevj cusolverDnCheevj_bufferSize cusolverDnCgesvd
-        cusolverDnCgesvd_bufferSize cusolverDnCgesvdj cusolverDnCgesvdj_bufferSize;
-    C64 cusolverDnZheevd cusolverDnZheevd_bufferSize cusolverDnZheevj cusolverDnZheevj_bufferSize cusolverDnZgesvd
-        cusolverDnZgesvd_bufferSize cusolverDnZgesvdj cusolverDnZgesvdj_bufferSize;
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSgesvdj_bufferSize, cusolverDnDgesvdj_bufferSize, cusolverDnCgesvdj_bufferSize, cusolverDnZgesvdj_bufferSize,
+    ]
+    (
+        handle: Handle, _jobz: c_int, _econ: c_int, _m: c_int, _n: c_int, _a: usize, _lda: c_int, _s: usize, _u: usize,
+        _ldu: c_int, _v: usize, _ldv: c_int, size: *mut c_int, _params: Handle,
+    ) -> Status {
+        workspace(handle, size)
+    }
 }

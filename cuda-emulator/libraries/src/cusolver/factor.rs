@@ -8,6 +8,7 @@ use super::given::{Given, fill, operation};
 use super::handle::queue;
 use super::{INVALID_VALUE, Status, size, status, workspace};
 use crate::cublas::operation::{Fill, Operation, is_right, solve};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::lapack::{cholesky, lu, qr};
 use crate::memory::{Array, Dense, Matrix, set_i32};
@@ -195,141 +196,135 @@ fn ormqr(
     })
 }
 
-macro_rules! factors {
-    ($($kind:ident: $getrf:ident $getrf_size:ident $getrs:ident $potrf:ident $potrf_size:ident $potrs:ident $potri:ident
-       $potri_size:ident $geqrf:ident $geqrf_size:ident $orgqr:ident $orgqr_size:ident $ormqr:ident $ormqr_size:ident;)*) => { $(
-        /// P A = L U.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $getrf(
-            handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, _work: usize, pivots: usize, info: usize,
-        ) -> Status {
-            status(getrf(handle, Given::new(Type::$kind, a, [m, n, lda]), Type::I32.at(pivots), info))
-        }
+exported! {
+    /// P A = L U.
+    pub extern "C" fn(kind) [
+        cusolverDnSgetrf(Type::F32), cusolverDnDgetrf(Type::F64), cusolverDnCgetrf(Type::C32), cusolverDnZgetrf(Type::C64),
+    ]
+    (handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, _work: usize, pivots: usize, info: usize) -> Status {
+        status(getrf(handle, Given::new(kind, a, [m, n, lda]), Type::I32.at(pivots), info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $getrf_size(
-            handle: Handle, _m: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSgetrf_bufferSize, cusolverDnDgetrf_bufferSize, cusolverDnCgetrf_bufferSize, cusolverDnZgetrf_bufferSize,
+    ]
+    (handle: Handle, _m: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// Solves op(A) X = B.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $getrs(
-            handle: Handle, trans: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, pivots: usize, b: usize,
-            ldb: c_int, info: usize,
-        ) -> Status {
-            let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
-            status(getrs(handle, trans, a, b, Type::I32.at(pivots), info))
-        }
+    /// Solves op(A) X = B.
+    pub extern "C" fn(kind) [
+        cusolverDnSgetrs(Type::F32), cusolverDnDgetrs(Type::F64), cusolverDnCgetrs(Type::C32), cusolverDnZgetrs(Type::C64),
+    ]
+    (
+        handle: Handle, trans: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, pivots: usize, b: usize, ldb: c_int,
+        info: usize,
+    ) -> Status {
+        let (a, b) = (Given::new(kind, a, [n, n, lda]), Given::new(kind, b, [n, columns, ldb]));
+        status(getrs(handle, trans, a, b, Type::I32.at(pivots), info))
+    }
 
-        /// A = L L.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potrf(
-            handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, _work: usize, _size: c_int, info: usize,
-        ) -> Status {
-            status(potrf(handle, uplo, Given::new(Type::$kind, a, [n, n, lda]), info))
-        }
+    /// A = L L.
+    pub extern "C" fn(kind) [
+        cusolverDnSpotrf(Type::F32), cusolverDnDpotrf(Type::F64), cusolverDnCpotrf(Type::C32), cusolverDnZpotrf(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, _work: usize, _size: c_int, info: usize) -> Status {
+        status(potrf(handle, uplo, Given::new(kind, a, [n, n, lda]), info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potrf_size(
-            handle: Handle, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSpotrf_bufferSize, cusolverDnDpotrf_bufferSize, cusolverDnCpotrf_bufferSize, cusolverDnZpotrf_bufferSize,
+    ]
+    (handle: Handle, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// Solves A X = B.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potrs(
-            handle: Handle, uplo: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, info: usize,
-        ) -> Status {
-            let (a, b) = (Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, columns, ldb]));
-            status(potrs(handle, uplo, a, b, info))
-        }
+    /// Solves A X = B.
+    pub extern "C" fn(kind) [
+        cusolverDnSpotrs(Type::F32), cusolverDnDpotrs(Type::F64), cusolverDnCpotrs(Type::C32), cusolverDnZpotrs(Type::C64),
+    ]
+    (
+        handle: Handle, uplo: c_int, n: c_int, columns: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, info: usize,
+    ) -> Status {
+        let (a, b) = (Given::new(kind, a, [n, n, lda]), Given::new(kind, b, [n, columns, ldb]));
+        status(potrs(handle, uplo, a, b, info))
+    }
 
-        /// The inverse.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potri(
-            handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, _work: usize, _size: c_int, info: usize,
-        ) -> Status {
-            status(potri(handle, uplo, Given::new(Type::$kind, a, [n, n, lda]), info))
-        }
+    /// The inverse.
+    pub extern "C" fn(kind) [
+        cusolverDnSpotri(Type::F32), cusolverDnDpotri(Type::F64), cusolverDnCpotri(Type::C32), cusolverDnZpotri(Type::C64),
+    ]
+    (handle: Handle, uplo: c_int, n: c_int, a: usize, lda: c_int, _work: usize, _size: c_int, info: usize) -> Status {
+        status(potri(handle, uplo, Given::new(kind, a, [n, n, lda]), info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $potri_size(
-            handle: Handle, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSpotri_bufferSize, cusolverDnDpotri_bufferSize, cusolverDnCpotri_bufferSize, cusolverDnZpotri_bufferSize,
+    ]
+    (handle: Handle, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// A = Q R.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $geqrf(
-            handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, tau: usize, _work: usize, _size: c_int, info: usize,
-        ) -> Status {
-            status(geqrf(handle, Given::new(Type::$kind, a, [m, n, lda]), tau, info))
-        }
+    /// A = Q R.
+    pub extern "C" fn(kind) [
+        cusolverDnSgeqrf(Type::F32), cusolverDnDgeqrf(Type::F64), cusolverDnCgeqrf(Type::C32), cusolverDnZgeqrf(Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, a: usize, lda: c_int, tau: usize, _work: usize, _size: c_int, info: usize,
+    ) -> Status {
+        status(geqrf(handle, Given::new(kind, a, [m, n, lda]), tau, info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $geqrf_size(
-            handle: Handle, _m: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSgeqrf_bufferSize, cusolverDnDgeqrf_bufferSize, cusolverDnCgeqrf_bufferSize, cusolverDnZgeqrf_bufferSize,
+    ]
+    (handle: Handle, _m: c_int, _n: c_int, _a: usize, _lda: c_int, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// Q.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $orgqr(
-            handle: Handle, m: c_int, n: c_int, k: c_int, a: usize, lda: c_int, tau: usize, _work: usize, _size: c_int,
-            info: usize,
-        ) -> Status {
-            status(orgqr(handle, Given::new(Type::$kind, a, [m, n, lda]), k, tau, info))
-        }
+    /// Q.
+    pub extern "C" fn(kind) [
+        cusolverDnSorgqr(Type::F32), cusolverDnDorgqr(Type::F64), cusolverDnCungqr(Type::C32), cusolverDnZungqr(Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, k: c_int, a: usize, lda: c_int, tau: usize, _work: usize, _size: c_int,
+        info: usize,
+    ) -> Status {
+        status(orgqr(handle, Given::new(kind, a, [m, n, lda]), k, tau, info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $orgqr_size(
-            handle: Handle, _m: c_int, _n: c_int, _k: c_int, _a: usize, _lda: c_int, _tau: usize, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSorgqr_bufferSize, cusolverDnDorgqr_bufferSize, cusolverDnCungqr_bufferSize, cusolverDnZungqr_bufferSize,
+    ]
+    (handle: Handle, _m: c_int, _n: c_int, _k: c_int, _a: usize, _lda: c_int, _tau: usize, size: *mut c_int) -> Status {
+        workspace(handle, size)
+    }
 
-        /// C = op(Q) C.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $ormqr(
-            handle: Handle, side: c_int, trans: c_int, m: c_int, n: c_int, k: c_int, a: usize, lda: c_int, tau: usize,
-            c: usize, ldc: c_int, _work: usize, _size: c_int, info: usize,
-        ) -> Status {
-            let c = Given::new(Type::$kind, c, [m, n, ldc]);
-            status(ormqr(handle, [side, trans, m, n, k, lda], Type::$kind.at(a), c, tau, info))
-        }
+    /// C = op(Q) C.
+    pub extern "C" fn(kind) [
+        cusolverDnSormqr(Type::F32), cusolverDnDormqr(Type::F64), cusolverDnCunmqr(Type::C32), cusolverDnZunmqr(Type::C64),
+    ]
+    (
+        handle: Handle, side: c_int, trans: c_int, m: c_int, n: c_int, k: c_int, a: usize, lda: c_int, tau: usize, c: usize,
+        ldc: c_int, _work: usize, _size: c_int, info: usize,
+    ) -> Status {
+        let c = Given::new(kind, c, [m, n, ldc]);
+        status(ormqr(handle, [side, trans, m, n, k, lda], kind.at(a), c, tau, info))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $ormqr_size(
-            handle: Handle, _side: c_int, _trans: c_int, _m: c_int, _n: c_int, _k: c_int, _a: usize, _lda: c_int,
-            _tau: usize, _c: usize, _ldc: c_int, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
-    )* };
-}
-
-factors! {
-    F32: cusolverDnSgetrf cusolverDnSgetrf_bufferSize cusolverDnSgetrs cusolverDnSpotrf cusolverDnSpotrf_bufferSize
-        cusolverDnSpotrs cusolverDnSpotri cusolverDnSpotri_bufferSize cusolverDnSgeqrf cusolverDnSgeqrf_bufferSize
-        cusolverDnSorgqr cusolverDnSorgqr_bufferSize cusolverDnSormqr cusolverDnSormqr_bufferSize;
-    F64: cusolverDnDgetrf cusolverDnDgetrf_bufferSize cusolverDnDgetrs cusolverDnDpotrf cusolverDnDpotrf_bufferSize
-        cusolverDnDpotrs cusolverDnDpotri cusolverDnDpotri_bufferSize cusolverDnDgeqrf cusolverDnDgeqrf_bufferSize
-        cusolverDnDorgqr cusolverDnDorgqr_bufferSize cusolverDnDormqr cusolverDnDormqr_bufferSize;
-    C32: cusolverDnCgetrf cusolverDnCgetrf_bufferSize cusolverDnCgetrs cusolverDnCpotrf cusolverDnCpotrf_bufferSize
-        cusolverDnCpotrs cusolverDnCpotri cusolverDnCpotri_bufferSize cusolverDnCgeqrf cusolverDnCgeqrf_bufferSize
-        cusolverDnCungqr cusolverDnCungqr_bufferSize cusolverDnCunmqr cusolverDnCunmqr_bufferSize;
-    C64: cusolverDnZgetrf cusolverDnZgetrf_bufferSize cusolverDnZgetrs cusolverDnZpotrf cusolverDnZpotrf_bufferSize
-        cusolverDnZpotrs cusolverDnZpotri cusolverDnZpotri_bufferSize cusolverDnZgeqrf cusolverDnZgeqrf_bufferSize
-        cusolverDnZungqr cusolverDnZungqr_bufferSize cusolverDnZunmqr cusolverDnZunmqr_bufferSize;
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSormqr_bufferSize, cusolverDnDormqr_bufferSize, cusolverDnCunmqr_bufferSize, cusolverDnZunmqr_bufferSize,
+    ]
+    (
+        handle: Handle, _side: c_int, _trans: c_int, _m: c_int, _n: c_int, _k: c_int, _a: usize, _lda: c_int, _tau: usize,
+        _c: usize, _ldc: c_int, size: *mut c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 }

@@ -10,6 +10,7 @@ use super::handle::queue;
 use super::range::{Problem, Range};
 use super::{INVALID_VALUE, Status, status, workspace};
 use crate::cublas::operation::solve;
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::{Dense, set_i32};
 use crate::numbers::Type;
@@ -68,53 +69,52 @@ fn sygvd(
     queue(handle, move || set_i32(info, 0, problem.solve(Range::All)?.info))
 }
 
-macro_rules! generalised {
-    ($($kind:ident: $sygvd:ident $sygvd_size:ident $sygvj:ident $sygvj_size:ident;)*) => { $(
-        /// All eigenvalues, and eigenvectors.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $sygvd(
-            handle: Handle, form: c_int, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, b: usize, ldb: c_int,
-            w: usize, _work: usize, _size: c_int, info: usize,
-        ) -> Status {
-            let pair = [Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, n, ldb])];
-            status(sygvd(handle, Type::$kind, [form, jobz, uplo], pair, [w, info]))
-        }
+exported! {
+    /// All eigenvalues, and eigenvectors.
+    pub extern "C" fn(kind) [
+        cusolverDnSsygvd(Type::F32), cusolverDnDsygvd(Type::F64), cusolverDnChegvd(Type::C32), cusolverDnZhegvd(Type::C64),
+    ]
+    (
+        handle: Handle, form: c_int, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, w: usize,
+        _work: usize, _size: c_int, info: usize,
+    ) -> Status {
+        let pair = [Given::new(kind, a, [n, n, lda]), Given::new(kind, b, [n, n, ldb])];
+        status(sygvd(handle, kind, [form, jobz, uplo], pair, [w, info]))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $sygvd_size(
-            handle: Handle, _form: c_int, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _b: usize,
-            _ldb: c_int, _w: usize, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSsygvd_bufferSize, cusolverDnDsygvd_bufferSize, cusolverDnChegvd_bufferSize, cusolverDnZhegvd_bufferSize,
+    ]
+    (
+        handle: Handle, _form: c_int, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _b: usize, _ldb: c_int,
+        _w: usize, size: *mut c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 
-        /// The same by Jacobi's method, which all of them use here.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $sygvj(
-            handle: Handle, form: c_int, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, b: usize, ldb: c_int,
-            w: usize, _work: usize, _size: c_int, info: usize, _params: Handle,
-        ) -> Status {
-            let pair = [Given::new(Type::$kind, a, [n, n, lda]), Given::new(Type::$kind, b, [n, n, ldb])];
-            status(sygvd(handle, Type::$kind, [form, jobz, uplo], pair, [w, info]))
-        }
+    /// The same by Jacobi's method, which all of them use here.
+    pub extern "C" fn(kind) [
+        cusolverDnSsygvj(Type::F32), cusolverDnDsygvj(Type::F64), cusolverDnChegvj(Type::C32), cusolverDnZhegvj(Type::C64),
+    ]
+    (
+        handle: Handle, form: c_int, jobz: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, b: usize, ldb: c_int, w: usize,
+        _work: usize, _size: c_int, info: usize, _params: Handle,
+    ) -> Status {
+        let pair = [Given::new(kind, a, [n, n, lda]), Given::new(kind, b, [n, n, ldb])];
+        status(sygvd(handle, kind, [form, jobz, uplo], pair, [w, info]))
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $sygvj_size(
-            handle: Handle, _form: c_int, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _b: usize,
-            _ldb: c_int, _w: usize, size: *mut c_int, _params: Handle,
-        ) -> Status {
-            workspace(handle, size)
-        }
-    )* };
-}
-
-generalised! {
-    F32: cusolverDnSsygvd cusolverDnSsygvd_bufferSize cusolverDnSsygvj cusolverDnSsygvj_bufferSize;
-    F64: cusolverDnDsygvd cusolverDnDsygvd_bufferSize cusolverDnDsygvj cusolverDnDsygvj_bufferSize;
-    C32: cusolverDnChegvd cusolverDnChegvd_bufferSize cusolverDnChegvj cusolverDnChegvj_bufferSize;
-    C64: cusolverDnZhegvd cusolverDnZhegvd_bufferSize cusolverDnZhegvj cusolverDnZhegvj_bufferSize;
+    /// Its workspace.
+    pub extern "C" fn [
+        cusolverDnSsygvj_bufferSize, cusolverDnDsygvj_bufferSize, cusolverDnChegvj_bufferSize, cusolverDnZhegvj_bufferSize,
+    ]
+    (
+        handle: Handle, _form: c_int, _jobz: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _b: usize, _ldb: c_int,
+        _w: usize, size: *mut c_int, _params: Handle,
+    ) -> Status {
+        workspace(handle, size)
+    }
 }
 
 #[cfg(test)]

@@ -87,10 +87,19 @@ fn trtri(
     })
 }
 
-/// A function and the one that returns its workspace. They differ in their last arguments, and in those between
-/// semicolons.
-macro_rules! one {
-    ($(#[$doc:meta])* $name:ident $name_size:ident ($handle:ident $info:ident) [$($buffer:ident)*] [$($place:ident)*]
+/// Writes a function, the one that returns its workspace, and both in their first form if they have one. The functions differ in
+/// their last arguments, and in those between semicolons. It cannot be a function: each name is a symbol with parameters of its
+/// own.
+macro_rules! generic {
+    ($($(#[$doc:meta])* $name:ident $name_size:ident $([$old:ident $old_size:ident])? |$handle:ident, $info:ident|
+       $arguments:tt $body:expr;)*) => { $(
+        generic! { @one $(#[$doc])* $name $name_size ($handle $info) [_device _on_device _host _on_host] [on_device on_host]
+                   $arguments $body }
+        $(
+            generic! { @one /** Its first form. */ $old $old_size ($handle $info) [_buffer _bytes] [bytes] $arguments $body }
+        )?
+    )* };
+    (@one $(#[$doc:meta])* $name:ident $name_size:ident ($handle:ident $info:ident) [$($buffer:ident)*] [$($place:ident)*]
      ($($argument:ident: $type:ty),* $(; $($only:ident: $of_only:ty),*; $($after:ident: $of_after:ty),*)?) $body:expr) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
@@ -114,17 +123,6 @@ macro_rules! one {
             workspaces(handle, &[$($place),*])
         }
     };
-}
-
-macro_rules! generic {
-    ($($(#[$doc:meta])* $name:ident $name_size:ident $([$old:ident $old_size:ident])? |$handle:ident, $info:ident|
-       $arguments:tt $body:expr;)*) => { $(
-        one! { $(#[$doc])* $name $name_size ($handle $info) [_device _on_device _host _on_host] [on_device on_host]
-               $arguments $body }
-        $(
-            one! { /** Its first form. */ $old $old_size ($handle $info) [_buffer _bytes] [bytes] $arguments $body }
-        )?
-    )* };
 }
 
 generic! {

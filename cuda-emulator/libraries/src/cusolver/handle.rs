@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 
 use super::{EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, SUCCESS, Status, status};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::stream::{self, Done, Fault, Stream};
 
@@ -67,31 +68,29 @@ pub unsafe extern "C" fn cusolverDnGetStream(handle: Handle, place: *mut Stream)
     status(with(handle, |dense| *place = dense.stream))
 }
 
-macro_rules! modes {
-    ($($(#[$doc:meta])* $set:ident $get:ident $field:ident;)*) => { $(
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $set(handle: Handle, mode: c_int) -> Status {
-            status(with(handle, |dense| dense.$field = mode))
-        }
+exported! {
+    /// Sets a mode. None has an effect: results are the same in every run, the CPU has one kind of instructions, and nothing is
+    /// emulated.
+    pub extern "C" fn(set) [
+        cusolverDnSetDeterministicMode(|dense: &mut Dense, mode| dense.deterministic = mode),
+        cusolverDnSetMathMode(|dense: &mut Dense, mode| dense.math = mode),
+        cusolverDnSetEmulationStrategy(|dense: &mut Dense, mode| dense.emulation = mode),
+    ]
+    (handle: Handle, mode: c_int) -> Status {
+        status(with(handle, |dense| set(dense, mode)))
+    }
 
-        $(#[$doc])*
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(handle: Handle, mode: *mut c_int) -> Status {
-            // SAFETY: the caller gives a place for a number, or null.
-            let Some(place) = (unsafe { mode.as_mut() }) else { return INVALID_VALUE };
-            status(with(handle, |dense| *place = dense.$field))
-        }
-    )* };
-}
-
-modes! {
-    /// Results are the same in every run whatever the mode is.
-    cusolverDnSetDeterministicMode cusolverDnGetDeterministicMode deterministic;
-    /// The allowed instructions, without effect: the CPU has one kind.
-    cusolverDnSetMathMode cusolverDnGetMathMode math;
-    /// When lower precision may stand for a higher one: nothing is emulated here.
-    cusolverDnSetEmulationStrategy cusolverDnGetEmulationStrategy emulation;
+    /// Returns a mode.
+    pub unsafe extern "C" fn(get) [
+        cusolverDnGetDeterministicMode(|dense: &mut Dense| dense.deterministic),
+        cusolverDnGetMathMode(|dense: &mut Dense| dense.math),
+        cusolverDnGetEmulationStrategy(|dense: &mut Dense| dense.emulation),
+    ]
+    (handle: Handle, place: *mut c_int) -> Status {
+        // SAFETY: the caller gives a place for a number, or null.
+        let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+        status(with(handle, |dense| *place = get(dense)))
+    }
 }
 
 /// The version of the API that these functions follow.
@@ -103,46 +102,63 @@ pub unsafe extern "C" fn cusolverGetVersion(version: *mut c_int) -> Status {
     SUCCESS
 }
 
-/// Parameters that change nothing here: all methods converge as far as they can.
-macro_rules! objects {
-    ($($type:ident $value:expr, $create:ident $destroy:ident $($set:ident $argument:ty,)*;)*) => { $(
-        /// Creates it.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
-            // SAFETY: the caller gives a place for a handle, or null.
-            let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-            *place = handles::make::<$type>($value);
-            SUCCESS
-        }
+exported! {
+    /// Creates it.
+    pub unsafe extern "C" fn(make) [
+        cusolverDnCreate(make::<Dense>), cusolverDnCreateParams(make::<Params>), cusolverDnCreateSyevjInfo(make::<SyevjInfo>),
+        cusolverDnCreateGesvdjInfo(make::<GesvdjInfo>),
+    ]
+    (place: *mut Handle) -> Status {
+        // SAFETY: the caller gives a place for a handle, or null.
+        let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+        *place = make();
+        SUCCESS
+    }
 
-        /// Ends it.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $destroy(handle: Handle) -> Status {
-            if handles::end::<$type>(handle) { SUCCESS } else { NOT_INITIALIZED }
-        }
-
-        $(
-            /// Takes a setting.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $set(handle: Handle, _value: $argument) -> Status {
-                status(handles::with(handle, |_: &mut $type| ()).ok_or(NOT_INITIALIZED))
-            }
-        )*
-    )* };
+    /// Ends it.
+    pub extern "C" fn(end) [
+        cusolverDnDestroy(handles::end::<Dense>), cusolverDnDestroyParams(handles::end::<Params>), cusolverDnDestroySyevjInfo(handles::end::<SyevjInfo>),
+        cusolverDnDestroyGesvdjInfo(handles::end::<GesvdjInfo>),
+    ]
+    (handle: Handle) -> Status {
+        if end(handle) { SUCCESS } else { NOT_INITIALIZED }
+    }
 }
 
 /// `cusolverDnParams_t`
+#[derive(Default)]
 struct Params;
 /// `syevjInfo_t`
+#[derive(Default)]
 struct SyevjInfo;
 /// `gesvdjInfo_t`
+#[derive(Default)]
 struct GesvdjInfo;
 
-objects! {
-    Dense Dense::default(), cusolverDnCreate cusolverDnDestroy;
-    Params Params, cusolverDnCreateParams cusolverDnDestroyParams;
-    SyevjInfo SyevjInfo, cusolverDnCreateSyevjInfo cusolverDnDestroySyevjInfo cusolverDnXsyevjSetTolerance f64,
-        cusolverDnXsyevjSetMaxSweeps c_int, cusolverDnXsyevjSetSortEig c_int,;
-    GesvdjInfo GesvdjInfo, cusolverDnCreateGesvdjInfo cusolverDnDestroyGesvdjInfo cusolverDnXgesvdjSetTolerance f64,
-        cusolverDnXgesvdjSetMaxSweeps c_int, cusolverDnXgesvdjSetSortEig c_int,;
+fn make<T: Default + Send + 'static>() -> Handle {
+    handles::make(T::default())
+}
+
+/// Takes a setting. None changes anything: all methods converge as far as they can.
+fn take<T: Send + 'static>(handle: Handle) -> Status {
+    status(handles::with(handle, |_: &mut T| ()).ok_or(NOT_INITIALIZED))
+}
+
+exported! {
+    /// Takes a tolerance.
+    pub extern "C" fn(take) [
+        cusolverDnXsyevjSetTolerance(take::<SyevjInfo>), cusolverDnXgesvdjSetTolerance(take::<GesvdjInfo>),
+    ]
+    (handle: Handle, _tolerance: f64) -> Status {
+        take(handle)
+    }
+
+    /// Takes a number of sweeps, or whether values are sorted.
+    pub extern "C" fn(take) [
+        cusolverDnXsyevjSetMaxSweeps(take::<SyevjInfo>), cusolverDnXsyevjSetSortEig(take::<SyevjInfo>),
+        cusolverDnXgesvdjSetMaxSweeps(take::<GesvdjInfo>), cusolverDnXgesvdjSetSortEig(take::<GesvdjInfo>),
+    ]
+    (handle: Handle, _value: c_int) -> Status {
+        take(handle)
+    }
 }

@@ -11,6 +11,7 @@ use super::given::{Given, fill};
 use super::handle::queue_and_wait;
 use super::{INVALID_VALUE, Status, size, status, workspace};
 use crate::cublas::operation::Fill;
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::lapack::eigen;
 use crate::memory::{Array, Dense, set_i32};
@@ -141,67 +142,69 @@ pub unsafe fn solve<N: TryFrom<usize>>(
     Ok(())
 }
 
-macro_rules! ranges {
-    ($($kind:ident $real:ident: $syevdx:ident $syevdx_size:ident $sygvdx:ident $sygvdx_size:ident;)*) => { $(
-        /// Some eigenvalues, and eigenvectors.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $syevdx(
-            handle: Handle, jobz: c_int, range: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, vl: $real, vu: $real,
-            il: c_int, iu: c_int, found: *mut c_int, w: usize, _work: usize, _size: c_int, info: usize,
-        ) -> Status {
-            let compute = || {
-                let (kind, vectors) = (Type::$kind, has_vectors(jobz)?);
-                let a = Given::new(kind, a, [n, n, lda])?;
-                let range = Range::new(range, a.rows, [vl.into(), vu.into()], [il, iu])?;
-                let problem = Problem { fill: fill(uplo)?, vectors, a, b: None, w: kind.real().at(w) };
-                // SAFETY: the caller gives a place for a number, or null.
-                unsafe { solve(handle, problem, range, found, info) }
-            };
-            status(compute())
-        }
+exported! {
+    /// Some eigenvalues, and eigenvectors.
+    pub unsafe extern "C" fn<Real>(kind) [
+        cusolverDnSsyevdx<f32>(Type::F32), cusolverDnDsyevdx<f64>(Type::F64), cusolverDnCheevdx<f32>(Type::C32),
+        cusolverDnZheevdx<f64>(Type::C64),
+    ]
+    (
+        handle: Handle, jobz: c_int, range: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, vl: Real, vu: Real, il: c_int,
+        iu: c_int, found: *mut c_int, w: usize, _work: usize, _size: c_int, info: usize,
+    ) -> Status {
+        let compute = || {
+            let vectors = has_vectors(jobz)?;
+            let a = Given::new(kind, a, [n, n, lda])?;
+            let range = Range::new(range, a.rows, [vl.into(), vu.into()], [il, iu])?;
+            let problem = Problem { fill: fill(uplo)?, vectors, a, b: None, w: kind.real().at(w) };
+            // SAFETY: the caller gives a place for a number, or null.
+            unsafe { solve(handle, problem, range, found, info) }
+        };
+        status(compute())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $syevdx_size(
-            handle: Handle, _jobz: c_int, _range: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _vl: $real,
-            _vu: $real, _il: c_int, _iu: c_int, _found: *mut c_int, _w: usize, size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
+    /// Its workspace.
+    pub extern "C" fn<Real> [
+        cusolverDnSsyevdx_bufferSize<f32>, cusolverDnDsyevdx_bufferSize<f64>, cusolverDnCheevdx_bufferSize<f32>,
+        cusolverDnZheevdx_bufferSize<f64>,
+    ]
+    (
+        handle: Handle, _jobz: c_int, _range: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _vl: Real, _vu: Real,
+        _il: c_int, _iu: c_int, _found: *mut c_int, _w: usize, size: *mut c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 
-        /// Some eigenvalues of a pair, and eigenvectors.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $sygvdx(
-            handle: Handle, form: c_int, jobz: c_int, range: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, b: usize,
-            ldb: c_int, vl: $real, vu: $real, il: c_int, iu: c_int, found: *mut c_int, w: usize, _work: usize,
-            _size: c_int, info: usize,
-        ) -> Status {
-            let compute = || {
-                let (kind, vectors, form) = (Type::$kind, has_vectors(jobz)?, Form::new(form)?);
-                let (a, b) = (Given::new(kind, a, [n, n, lda])?, Given::new(kind, b, [n, n, ldb])?);
-                let range = Range::new(range, a.rows, [vl.into(), vu.into()], [il, iu])?;
-                let problem = Problem { fill: fill(uplo)?, vectors, a, b: Some((form, b)), w: kind.real().at(w) };
-                // SAFETY: the caller gives a place for a number, or null.
-                unsafe { solve(handle, problem, range, found, info) }
-            };
-            status(compute())
-        }
+    /// Some eigenvalues of a pair, and eigenvectors.
+    pub unsafe extern "C" fn<Real>(kind) [
+        cusolverDnSsygvdx<f32>(Type::F32), cusolverDnDsygvdx<f64>(Type::F64), cusolverDnChegvdx<f32>(Type::C32),
+        cusolverDnZhegvdx<f64>(Type::C64),
+    ]
+    (
+        handle: Handle, form: c_int, jobz: c_int, range: c_int, uplo: c_int, n: c_int, a: usize, lda: c_int, b: usize,
+        ldb: c_int, vl: Real, vu: Real, il: c_int, iu: c_int, found: *mut c_int, w: usize, _work: usize, _size: c_int,
+        info: usize,
+    ) -> Status {
+        let compute = || {
+            let (vectors, form) = (has_vectors(jobz)?, Form::new(form)?);
+            let (a, b) = (Given::new(kind, a, [n, n, lda])?, Given::new(kind, b, [n, n, ldb])?);
+            let range = Range::new(range, a.rows, [vl.into(), vu.into()], [il, iu])?;
+            let problem = Problem { fill: fill(uplo)?, vectors, a, b: Some((form, b)), w: kind.real().at(w) };
+            // SAFETY: the caller gives a place for a number, or null.
+            unsafe { solve(handle, problem, range, found, info) }
+        };
+        status(compute())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $sygvdx_size(
-            handle: Handle, _form: c_int, _jobz: c_int, _range: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int,
-            _b: usize, _ldb: c_int, _vl: $real, _vu: $real, _il: c_int, _iu: c_int, _found: *mut c_int, _w: usize,
-            size: *mut c_int,
-        ) -> Status {
-            workspace(handle, size)
-        }
-    )* };
-}
-
-ranges! {
-    F32 f32: cusolverDnSsyevdx cusolverDnSsyevdx_bufferSize cusolverDnSsygvdx cusolverDnSsygvdx_bufferSize;
-    F64 f64: cusolverDnDsyevdx cusolverDnDsyevdx_bufferSize cusolverDnDsygvdx cusolverDnDsygvdx_bufferSize;
-    C32 f32: cusolverDnCheevdx cusolverDnCheevdx_bufferSize cusolverDnChegvdx cusolverDnChegvdx_bufferSize;
-    C64 f64: cusolverDnZheevdx cusolverDnZheevdx_bufferSize cusolverDnZhegvdx cusolverDnZhegvdx_bufferSize;
+    /// Its workspace.
+    pub extern "C" fn<Real> [
+        cusolverDnSsygvdx_bufferSize<f32>, cusolverDnDsygvdx_bufferSize<f64>, cusolverDnChegvdx_bufferSize<f32>,
+        cusolverDnZhegvdx_bufferSize<f64>,
+    ]
+    (
+        handle: Handle, _form: c_int, _jobz: c_int, _range: c_int, _uplo: c_int, _n: c_int, _a: usize, _lda: c_int, _b: usize,
+        _ldb: c_int, _vl: Real, _vu: Real, _il: c_int, _iu: c_int, _found: *mut c_int, _w: usize, size: *mut c_int,
+    ) -> Status {
+        workspace(handle, size)
+    }
 }

@@ -6,6 +6,7 @@ use std::ffi::c_int;
 
 use super::descriptors::{Format, Sparse, size};
 use super::{INVALID_VALUE, Status, give};
+use crate::exported::exported;
 use crate::handles::Handle;
 
 /// The shape of a block, with at least one row and one column.
@@ -66,22 +67,19 @@ fn describe(
     Ok(Sparse { rows, columns, block, ..blocks })
 }
 
-macro_rules! creates {
-    ($($name:ident)*) => { $(
-        /// Describes a matrix by the blocks of each row of blocks.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            place: *mut Handle, rows: i64, columns: i64, count: i64, block_rows: i64, block_columns: i64, offsets: usize,
-            indices: usize, values: usize, offset_type: c_int, index: c_int, base: c_int, value: c_int, order: c_int,
-        ) -> Status {
-            let (places, types) = ([offsets, indices, values], [offset_type, index, base, value]);
-            let made = describe([rows, columns, count], Block::new([block_rows, block_columns], order), places, types);
-            // SAFETY: the caller gives a place for a handle, or null.
-            unsafe { give(place, made) }
-        }
-    )* };
+exported! {
+    /// Describes a matrix by the blocks of each row of blocks.
+    pub unsafe extern "C" fn [cusparseCreateBsr, cusparseCreateConstBsr]
+    (
+        place: *mut Handle, rows: i64, columns: i64, count: i64, block_rows: i64, block_columns: i64, offsets: usize,
+        indices: usize, values: usize, offset_type: c_int, index: c_int, base: c_int, value: c_int, order: c_int,
+    ) -> Status {
+        let (places, types) = ([offsets, indices, values], [offset_type, index, base, value]);
+        let made = describe([rows, columns, count], Block::new([block_rows, block_columns], order), places, types);
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { give(place, made) }
+    }
 }
-creates! { cusparseCreateBsr cusparseCreateConstBsr }
 
 #[cfg(test)]
 mod tests {

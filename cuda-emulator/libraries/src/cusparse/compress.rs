@@ -8,6 +8,7 @@ use super::descriptors::{Format, Sparse};
 use super::handle::settings;
 use super::matrix::general;
 use super::{INVALID_VALUE, Status, status};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::Array;
 use crate::numbers::{C32, C64, Type};
@@ -51,41 +52,38 @@ fn compress(from: &Sparse, to: &Sparse, in_rows: usize, tolerance: f64) -> Done 
     Sparse { count, ..*to }.store(elements)
 }
 
-macro_rules! types {
-    ($($counts:ident $compresses:ident $kind:ident $tolerance:ty, $real:expr;)*) => { $(
-        /// Counts the elements that stay, in each row and in all.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $counts(
-            handle: Handle, m: c_int, matrix: Handle, values: usize, offsets: usize, in_rows: usize, total: usize,
-            tolerance: $tolerance,
-        ) -> Status {
-            let real: fn($tolerance) -> f64 = $real;
-            let tolerance = real(tolerance);
-            status(count(handle, matrix, Type::$kind, m, [offsets, values, in_rows], total, tolerance))
-        }
+exported! {
+    /// Counts the elements that stay, in each row and in all.
+    pub extern "C" fn<Tolerance>(real, kind) [
+        cusparseSnnz_compress<f32>(f64::from, Type::F32), cusparseDnnz_compress<f64>(|value: f64| value, Type::F64),
+        cusparseCnnz_compress<C32>(|value: C32| f64::from(value.re), Type::C32),
+        cusparseZnnz_compress<C64>(|value: C64| value.re, Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, matrix: Handle, values: usize, offsets: usize, in_rows: usize, total: usize,
+        tolerance: Tolerance,
+    ) -> Status {
+        let tolerance = real(tolerance);
+        status(count(handle, matrix, kind, m, [offsets, values, in_rows], total, tolerance))
+    }
 
-        /// Copies the elements that stay, which have been counted.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $compresses(
-            handle: Handle, m: c_int, n: c_int, matrix: Handle, values: usize, columns: usize, offsets: usize,
-            count: c_int, in_rows: usize, new_values: usize, new_columns: usize, new_offsets: usize,
-            tolerance: $tolerance,
-        ) -> Status {
-            let real: fn($tolerance) -> f64 = $real;
-            let queue = || {
-                let (settings, base, tolerance) = (settings(handle)?, general(matrix)?, limit(real(tolerance))?);
-                let open = |count, places| Sparse::legacy(Format::Rows, [m, n, count], places, base, Type::$kind);
-                let from = open(count, [offsets, columns, values])?;
-                let to = open(0, [new_offsets, new_columns, new_values])?;
-                settings.queue(move || compress(&from, &to, in_rows, tolerance))
-            };
-            status(queue())
-        }
-    )* };
-}
-types! {
-    cusparseSnnz_compress cusparseScsr2csr_compress F32 f32, f64::from;
-    cusparseDnnz_compress cusparseDcsr2csr_compress F64 f64, |value| value;
-    cusparseCnnz_compress cusparseCcsr2csr_compress C32 C32, |value| value.re.into();
-    cusparseZnnz_compress cusparseZcsr2csr_compress C64 C64, |value| value.re;
+    /// Copies the elements that stay, which have been counted.
+    pub extern "C" fn<Tolerance>(real, kind) [
+        cusparseScsr2csr_compress<f32>(f64::from, Type::F32), cusparseDcsr2csr_compress<f64>(|value: f64| value, Type::F64),
+        cusparseCcsr2csr_compress<C32>(|value: C32| f64::from(value.re), Type::C32),
+        cusparseZcsr2csr_compress<C64>(|value: C64| value.re, Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, matrix: Handle, values: usize, columns: usize, offsets: usize, count: c_int,
+        in_rows: usize, new_values: usize, new_columns: usize, new_offsets: usize, tolerance: Tolerance,
+    ) -> Status {
+        let queue = || {
+            let (settings, base, tolerance) = (settings(handle)?, general(matrix)?, limit(real(tolerance))?);
+            let open = |count, places| Sparse::legacy(Format::Rows, [m, n, count], places, base, kind);
+            let from = open(count, [offsets, columns, values])?;
+            let to = open(0, [new_offsets, new_columns, new_values])?;
+            settings.queue(move || compress(&from, &to, in_rows, tolerance))
+        };
+        status(queue())
+    }
 }

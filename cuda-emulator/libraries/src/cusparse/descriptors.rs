@@ -8,6 +8,7 @@ use super::batch::Batch;
 use super::blocks::Block;
 use super::{INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Status, give, status};
 use crate::cublas::operation::Operation;
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::memory::{Array, Dense, Matrix};
 use crate::numbers::{C64, Type, TypedAddress};
@@ -249,109 +250,88 @@ impl DenseMatrix {
     }
 }
 
+/// Creates a descriptor whose contents the program sets later.
+///
+/// # Safety
+///
+/// `place` is null or has room for a handle.
+pub(super) unsafe fn create<T: Default + Send + 'static>(place: *mut Handle) -> Status {
+    // SAFETY: null, or room for a handle by this function's contract.
+    unsafe { give(place, Ok(T::default())) }
+}
+
 /// Ends a descriptor.
 pub(super) fn end<T: Send + 'static>(handle: Handle) -> Status {
     if handles::end::<T>(handle) { SUCCESS } else { INVALID_VALUE }
 }
 
-macro_rules! compressed {
-    ($($name:ident $format:ident)*) => { $(
-        /// Describes a matrix whose lines begin at offsets.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            place: *mut Handle, rows: i64, columns: i64, count: i64, offsets: usize, indices: usize, values: usize,
-            offset_type: c_int, index: c_int, base: c_int, value: c_int,
-        ) -> Status {
-            let types = [offset_type, index, base, value];
-            let made = Sparse::new(Format::$format, [rows, columns, count], [offsets, indices, values], types);
-            // SAFETY: the caller gives a place for a handle, or null.
-            unsafe { give(place, made) }
-        }
-    )* };
+exported! {
+    /// Describes a matrix whose lines begin at offsets.
+    pub unsafe extern "C" fn(format) [
+        cusparseCreateCsr(Format::Rows), cusparseCreateConstCsr(Format::Rows), cusparseCreateCsc(Format::Columns),
+        cusparseCreateConstCsc(Format::Columns),
+    ]
+    (
+        place: *mut Handle, rows: i64, columns: i64, count: i64, offsets: usize, indices: usize, values: usize,
+        offset_type: c_int, index: c_int, base: c_int, value: c_int,
+    ) -> Status {
+        let types = [offset_type, index, base, value];
+        let made = Sparse::new(format, [rows, columns, count], [offsets, indices, values], types);
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { give(place, made) }
+    }
 }
-compressed! { cusparseCreateCsr Rows cusparseCreateConstCsr Rows cusparseCreateCsc Columns cusparseCreateConstCsc Columns }
 
-macro_rules! dense {
-    ($($pairs:ident $vector:ident $matrix:ident;)*) => { $(
-        /// Describes a matrix by row and column of each element.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $pairs(
-            place: *mut Handle, rows: i64, columns: i64, count: i64, row_numbers: usize, column_numbers: usize,
-            values: usize, index: c_int, base: c_int, value: c_int,
-        ) -> Status {
-            let (sizes, places) = ([rows, columns, count], [row_numbers, column_numbers, values]);
-            let made = Sparse::new(Format::Pairs, sizes, places, [index, index, base, value]);
-            // SAFETY: the caller gives a place for a handle, or null.
-            unsafe { give(place, made) }
-        }
+exported! {
+    /// Describes a matrix by row and column of each element.
+    pub unsafe extern "C" fn [cusparseCreateCoo, cusparseCreateConstCoo]
+    (
+        place: *mut Handle, rows: i64, columns: i64, count: i64, row_numbers: usize, column_numbers: usize, values: usize,
+        index: c_int, base: c_int, value: c_int,
+    ) -> Status {
+        let (sizes, places) = ([rows, columns, count], [row_numbers, column_numbers, values]);
+        let made = Sparse::new(Format::Pairs, sizes, places, [index, index, base, value]);
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { give(place, made) }
+    }
 
-        /// Describes a vector.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $vector(place: *mut Handle, count: i64, values: usize, kind: c_int) -> Status {
-            let made = || Ok(DenseVector { count: size(count)?, kind: value_type(kind)?, values });
-            // SAFETY: the caller gives a place for a handle, or null.
-            unsafe { give(place, made()) }
-        }
+    /// Describes a vector.
+    pub unsafe extern "C" fn [cusparseCreateDnVec, cusparseCreateConstDnVec]
+    (place: *mut Handle, count: i64, values: usize, kind: c_int) -> Status {
+        let made = || Ok(DenseVector { count: size(count)?, kind: value_type(kind)?, values });
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { give(place, made()) }
+    }
 
-        /// Describes a dense matrix.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $matrix(
-            place: *mut Handle, rows: i64, columns: i64, leading: i64, values: usize, kind: c_int, order: c_int,
-        ) -> Status {
-            let made = || {
-                let (rows, columns, leading) = (size(rows)?, size(columns)?, size(leading)?);
-                let is_by_rows = match order {
-                    1 => false,
-                    2 => true,
-                    _ => return Err(INVALID_VALUE),
-                };
-                let inner = if is_by_rows { columns } else { rows };
-                if leading < inner {
-                    return Err(INVALID_VALUE);
-                }
-                Ok(DenseMatrix { rows, columns, leading, kind: value_type(kind)?, values, is_by_rows, batch: Batch::ONE })
+    /// Describes a dense matrix.
+    pub unsafe extern "C" fn [cusparseCreateDnMat, cusparseCreateConstDnMat]
+    (place: *mut Handle, rows: i64, columns: i64, leading: i64, values: usize, kind: c_int, order: c_int) -> Status {
+        let made = || {
+            let (rows, columns, leading) = (size(rows)?, size(columns)?, size(leading)?);
+            let is_by_rows = match order {
+                1 => false,
+                2 => true,
+                _ => return Err(INVALID_VALUE),
             };
-            // SAFETY: the caller gives a place for a handle, or null.
-            unsafe { give(place, made()) }
-        }
-    )* };
-}
-dense! {
-    cusparseCreateCoo cusparseCreateDnVec cusparseCreateDnMat;
-    cusparseCreateConstCoo cusparseCreateConstDnVec cusparseCreateConstDnMat;
-}
-
-macro_rules! ends {
-    ($($name:ident $type:ty;)*) => { $(
-        /// Ends a descriptor.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(handle: Handle) -> Status {
-            $crate::cusparse::descriptors::end::<$type>(handle)
-        }
-    )* };
-}
-pub(super) use ends;
-
-/// Descriptors whose contents the program sets later.
-macro_rules! states {
-    ($($creates:ident $ends:ident $type:ident;)*) => {
-        $(
-            /// Creates a descriptor.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $creates(place: *mut Handle) -> Status {
-                // SAFETY: the caller gives a place for a handle, or null.
-                unsafe { $crate::cusparse::give(place, Ok($type::default())) }
+            let inner = if is_by_rows { columns } else { rows };
+            if leading < inner {
+                return Err(INVALID_VALUE);
             }
-        )*
-        $crate::cusparse::descriptors::ends! { $($ends $type;)* }
-    };
+            Ok(DenseMatrix { rows, columns, leading, kind: value_type(kind)?, values, is_by_rows, batch: Batch::ONE })
+        };
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { give(place, made()) }
+    }
 }
-pub(super) use states;
 
-ends! {
-    cusparseDestroySpMat Sparse;
-    cusparseDestroyDnVec DenseVector;
-    cusparseDestroyDnMat DenseMatrix;
+exported! {
+    /// Ends a descriptor.
+    pub extern "C" fn(end) [
+        cusparseDestroySpMat(end::<Sparse>), cusparseDestroyDnVec(end::<DenseVector>), cusparseDestroyDnMat(end::<DenseMatrix>),
+    ]
+    (handle: Handle) -> Status {
+        end(handle)
+    }
 }
 
 /// Rows, columns and elements.
@@ -406,40 +386,31 @@ pub unsafe extern "C" fn cusparseSpMatSetAttribute(
     status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
 }
 
-macro_rules! pointers {
-    ($($name:ident $format:ident;)*) => { $(
-        /// Replaces all addresses.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(handle: Handle, offsets: usize, indices: usize, values: usize) -> Status {
-            let set = |found: &mut Sparse| {
-                if found.format != Format::$format {
-                    return Err(INVALID_VALUE);
-                }
-                (found.offsets.address, found.indices.address, found.values.address) = (offsets, indices, values);
-                Ok(())
-            };
-            status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
-        }
-    )* };
-}
-pointers! {
-    cusparseCsrSetPointers Rows;
-    cusparseCscSetPointers Columns;
-    cusparseCooSetPointers Pairs;
+exported! {
+    /// Replaces all addresses.
+    pub extern "C" fn(format) [
+        cusparseCsrSetPointers(Format::Rows), cusparseCscSetPointers(Format::Columns), cusparseCooSetPointers(Format::Pairs),
+    ]
+    (handle: Handle, offsets: usize, indices: usize, values: usize) -> Status {
+        let set = |found: &mut Sparse| {
+            if found.format != format {
+                return Err(INVALID_VALUE);
+            }
+            (found.offsets.address, found.indices.address, found.values.address) = (offsets, indices, values);
+            Ok(())
+        };
+        status(handles::with(handle, set).unwrap_or(Err(INVALID_VALUE)))
+    }
 }
 
-macro_rules! values {
-    ($($name:ident $type:ty, $field:expr;)*) => { $(
-        /// Replaces the address of the values.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(handle: Handle, values: usize) -> Status {
-            let set: fn(&mut $type, usize) = $field;
-            status(handles::with(handle, |found: &mut $type| set(found, values)).ok_or(INVALID_VALUE))
-        }
-    )* };
-}
-values! {
-    cusparseSpMatSetValues Sparse, |found, values| found.values.address = values;
-    cusparseDnVecSetValues DenseVector, |found, values| found.values = values;
-    cusparseDnMatSetValues DenseMatrix, |found, values| found.values = values;
+exported! {
+    /// Replaces the address of the values.
+    pub extern "C" fn(set) [
+        cusparseSpMatSetValues(|found: &mut Sparse, values| found.values.address = values),
+        cusparseDnVecSetValues(|found: &mut DenseVector, values| found.values = values),
+        cusparseDnMatSetValues(|found: &mut DenseMatrix, values| found.values = values),
+    ]
+    (handle: Handle, values: usize) -> Status {
+        status(handles::with(handle, |found| set(found, values)).ok_or(INVALID_VALUE))
+    }
 }

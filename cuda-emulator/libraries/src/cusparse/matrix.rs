@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 
 use super::{INVALID_VALUE, MATRIX_TYPE_NOT_SUPPORTED, NOT_INITIALIZED, SUCCESS, Status, give, status};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 
 /// A `cusparseMatDescr_t`: the numbers of `cusparseMatrixType_t`, `cusparseFillMode_t`, `cusparseDiagType_t` and
@@ -36,27 +37,27 @@ pub extern "C" fn cusparseDestroyMatDescr(handle: Handle) -> Status {
     if handles::end::<Matrix>(handle) { SUCCESS } else { NOT_INITIALIZED }
 }
 
-macro_rules! settings {
-    ($($set:ident $get:ident $field:ident $limit:literal;)*) => { $(
-        /// Sets a property.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $set(handle: Handle, value: c_int) -> Status {
-            if !(0..$limit).contains(&value) {
-                return INVALID_VALUE;
-            }
-            status(handles::with(handle, |matrix: &mut Matrix| matrix.$field = value).ok_or(INVALID_VALUE))
+exported! {
+    /// Sets a property.
+    pub extern "C" fn(limit, set) [
+        cusparseSetMatType(4, |matrix: &mut Matrix, value| matrix.kind = value),
+        cusparseSetMatFillMode(2, |matrix: &mut Matrix, value| matrix.fill = value),
+        cusparseSetMatDiagType(2, |matrix: &mut Matrix, value| matrix.diagonal = value),
+        cusparseSetMatIndexBase(2, |matrix: &mut Matrix, value| matrix.base = value),
+    ]
+    (handle: Handle, value: c_int) -> Status {
+        if !(0..limit).contains(&value) {
+            return INVALID_VALUE;
         }
+        status(handles::with(handle, |matrix| set(matrix, value)).ok_or(INVALID_VALUE))
+    }
 
-        /// A property; 0 for a handle that is no descriptor.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $get(handle: Handle) -> c_int {
-            handles::with(handle, |matrix: &mut Matrix| matrix.$field).unwrap_or(0)
-        }
-    )* };
-}
-settings! {
-    cusparseSetMatType cusparseGetMatType kind 4;
-    cusparseSetMatFillMode cusparseGetMatFillMode fill 2;
-    cusparseSetMatDiagType cusparseGetMatDiagType diagonal 2;
-    cusparseSetMatIndexBase cusparseGetMatIndexBase base 2;
+    /// A property; 0 for a handle that is no descriptor.
+    pub extern "C" fn(get) [
+        cusparseGetMatType(|matrix: &mut Matrix| matrix.kind), cusparseGetMatFillMode(|matrix: &mut Matrix| matrix.fill),
+        cusparseGetMatDiagType(|matrix: &mut Matrix| matrix.diagonal), cusparseGetMatIndexBase(|matrix: &mut Matrix| matrix.base),
+    ]
+    (handle: Handle) -> c_int {
+        handles::with(handle, get).unwrap_or(0)
+    }
 }

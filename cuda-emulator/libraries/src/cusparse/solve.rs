@@ -4,10 +4,11 @@
 
 use std::ffi::c_int;
 
-use super::descriptors::{DenseMatrix, DenseVector, Format, Sparse, get, states};
+use super::descriptors::{DenseMatrix, DenseVector, Format, Sparse, create, end, get};
 use super::handle::settings;
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status, operation, status, workspace};
 use crate::cublas::operation::Operation;
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::Dense;
 use crate::numbers::{C64, Type};
@@ -111,9 +112,21 @@ fn solve_matrix(
     })
 }
 
-states! {
-    cusparseSpSV_createDescr cusparseSpSV_destroyDescr VectorState;
-    cusparseSpSM_createDescr cusparseSpSM_destroyDescr MatrixState;
+exported! {
+    /// Creates a descriptor.
+    pub unsafe extern "C" fn(create) [
+        cusparseSpSV_createDescr(create::<VectorState>), cusparseSpSM_createDescr(create::<MatrixState>),
+    ]
+    (place: *mut Handle) -> Status {
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { create(place) }
+    }
+
+    /// Ends a descriptor.
+    pub extern "C" fn(end) [cusparseSpSV_destroyDescr(end::<VectorState>), cusparseSpSM_destroyDescr(end::<MatrixState>)]
+    (state: Handle) -> Status {
+        end(state)
+    }
 }
 
 /// Its workspace.

@@ -8,6 +8,7 @@ use super::descriptors::{Format, Sparse};
 use super::handle::settings;
 use super::matrix::general;
 use super::{INVALID_VALUE, Status, status, workspace};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::pointer;
 use crate::numbers::Type;
@@ -126,33 +127,22 @@ pub extern "C" fn cusparseXcoosortByColumn(
     status(sort_pairs(handle, [m, n, count], [columns, rows, permutation]))
 }
 
-macro_rules! lines {
-    ($($name:ident $format:ident;)*) => { $(
-        /// Sorts the indices within each line.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, m: c_int, n: c_int, count: c_int, matrix: Handle, offsets: usize, indices: usize,
-            permutation: usize, _buffer: usize,
-        ) -> Status {
-            status(sort_lines(handle, matrix, Format::$format, [m, n, count], [offsets, indices, permutation]))
-        }
-    )* };
-}
-lines! {
-    cusparseXcsrsort Rows;
-    cusparseXcscsort Columns;
+exported! {
+    /// Sorts the indices within each line.
+    pub extern "C" fn(format) [cusparseXcsrsort(Format::Rows), cusparseXcscsort(Format::Columns)]
+    (
+        handle: Handle, m: c_int, n: c_int, count: c_int, matrix: Handle, offsets: usize, indices: usize, permutation: usize,
+        _buffer: usize,
+    ) -> Status {
+        status(sort_lines(handle, matrix, format, [m, n, count], [offsets, indices, permutation]))
+    }
 }
 
-macro_rules! sizes {
-    ($($name:ident)*) => { $(
-        /// The workspace.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            handle: Handle, _m: c_int, _n: c_int, _count: c_int, _first: usize, _second: usize, size: *mut usize,
-        ) -> Status {
-            // SAFETY: the caller gives a place for a number, or null.
-            unsafe { workspace(handle, size) }
-        }
-    )* };
+exported! {
+    /// The workspace.
+    pub unsafe extern "C" fn [cusparseXcoosort_bufferSizeExt, cusparseXcsrsort_bufferSizeExt, cusparseXcscsort_bufferSizeExt]
+    (handle: Handle, _m: c_int, _n: c_int, _count: c_int, _first: usize, _second: usize, size: *mut usize) -> Status {
+        // SAFETY: the caller gives a place for a number, or null.
+        unsafe { workspace(handle, size) }
+    }
 }
-sizes! { cusparseXcoosort_bufferSizeExt cusparseXcsrsort_bufferSizeExt cusparseXcscsort_bufferSizeExt }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 
-use super::descriptors::{Format, Sparse, get, states, value_type};
+use super::descriptors::{Format, Sparse, create, end, get, value_type};
 use super::handle::{Settings, settings};
 use super::{INSUFFICIENT_RESOURCES, INVALID_VALUE, NOT_SUPPORTED, Status, WORKSPACE, status};
 use crate::cublas::handle::Scalar;
@@ -160,7 +160,18 @@ pub(super) unsafe fn has_buffer(size: *mut usize, buffer: usize) -> Result<bool,
     if *size < WORKSPACE { Err(INSUFFICIENT_RESOURCES) } else { Ok(true) }
 }
 
-states! { cusparseSpGEMM_createDescr cusparseSpGEMM_destroyDescr State; }
+/// Creates a descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSpGEMM_createDescr(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    unsafe { create::<State>(place) }
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSpGEMM_destroyDescr(state: Handle) -> Status {
+    end::<State>(state)
+}
 
 /// Counts the products of two elements, for `cusparseSpGEMM_getNumProducts`.
 #[unsafe(no_mangle)]

@@ -9,6 +9,7 @@ use super::descriptors::{Format, Sparse};
 use super::handle::{Settings, settings};
 use super::matrix::general;
 use super::{Status, status, workspace};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::Array;
 use crate::numbers::{C64, Type};
@@ -98,41 +99,36 @@ pub extern "C" fn cusparseXcsrgeam2Nnz(
     status(given.and_then(|sum| sum.settings.count(total, move || sum.count())))
 }
 
-macro_rules! sums {
-    ($($name:ident $size:ident $kind:ident;)*) => { $(
-        /// C = alpha A + beta B, whose offsets exist already.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(
-            handle: Handle, m: c_int, n: c_int, alpha: usize, a: Handle, a_count: c_int, a_values: usize,
-            a_offsets: usize, a_columns: usize, beta: usize, b: Handle, b_count: c_int, b_values: usize,
-            b_offsets: usize, b_columns: usize, c: Handle, c_values: usize, c_offsets: usize, c_columns: usize,
-            _buffer: usize,
-        ) -> Status {
-            let compute = || {
-                let (a, b) = ((a, a_count, [a_offsets, a_columns, a_values]), (b, b_count, [b_offsets, b_columns, b_values]));
-                let sum = Sum::new(handle, [m, n], Type::$kind, a, b, (c, 0, [c_offsets, c_columns, c_values]))?;
-                let (alpha, beta) = (sum.settings.scalar(Type::$kind, alpha)?, sum.settings.scalar(Type::$kind, beta)?);
-                sum.settings.queue(move || sum.compute([alpha.get()?, beta.get()?]))
-            };
-            status(compute())
-        }
+exported! {
+    /// C = alpha A + beta B, whose offsets exist already.
+    pub extern "C" fn(kind) [
+        cusparseScsrgeam2(Type::F32), cusparseDcsrgeam2(Type::F64), cusparseCcsrgeam2(Type::C32), cusparseZcsrgeam2(Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, alpha: usize, a: Handle, a_count: c_int, a_values: usize, a_offsets: usize,
+        a_columns: usize, beta: usize, b: Handle, b_count: c_int, b_values: usize, b_offsets: usize, b_columns: usize,
+        c: Handle, c_values: usize, c_offsets: usize, c_columns: usize, _buffer: usize,
+    ) -> Status {
+        let compute = || {
+            let (a, b) = ((a, a_count, [a_offsets, a_columns, a_values]), (b, b_count, [b_offsets, b_columns, b_values]));
+            let sum = Sum::new(handle, [m, n], kind, a, b, (c, 0, [c_offsets, c_columns, c_values]))?;
+            let (alpha, beta) = (sum.settings.scalar(kind, alpha)?, sum.settings.scalar(kind, beta)?);
+            sum.settings.queue(move || sum.compute([alpha.get()?, beta.get()?]))
+        };
+        status(compute())
+    }
 
-        /// Its workspace.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $size(
-            handle: Handle, _m: c_int, _n: c_int, _alpha: usize, _a: Handle, _a_count: c_int, _a_values: usize,
-            _a_offsets: usize, _a_columns: usize, _beta: usize, _b: Handle, _b_count: c_int, _b_values: usize,
-            _b_offsets: usize, _b_columns: usize, _c: Handle, _c_values: usize, _c_offsets: usize,
-            _c_columns: usize, size: *mut usize,
-        ) -> Status {
-            // SAFETY: the caller gives a place for a number, or null.
-            unsafe { workspace(handle, size) }
-        }
-    )* };
-}
-sums! {
-    cusparseScsrgeam2 cusparseScsrgeam2_bufferSizeExt F32;
-    cusparseDcsrgeam2 cusparseDcsrgeam2_bufferSizeExt F64;
-    cusparseCcsrgeam2 cusparseCcsrgeam2_bufferSizeExt C32;
-    cusparseZcsrgeam2 cusparseZcsrgeam2_bufferSizeExt C64;
+    /// Its workspace.
+    pub unsafe extern "C" fn [
+        cusparseScsrgeam2_bufferSizeExt, cusparseDcsrgeam2_bufferSizeExt, cusparseCcsrgeam2_bufferSizeExt,
+        cusparseZcsrgeam2_bufferSizeExt,
+    ]
+    (
+        handle: Handle, _m: c_int, _n: c_int, _alpha: usize, _a: Handle, _a_count: c_int, _a_values: usize, _a_offsets: usize,
+        _a_columns: usize, _beta: usize, _b: Handle, _b_count: c_int, _b_values: usize, _b_offsets: usize, _b_columns: usize,
+        _c: Handle, _c_values: usize, _c_offsets: usize, _c_columns: usize, size: *mut usize,
+    ) -> Status {
+        // SAFETY: the caller gives a place for a number, or null.
+        unsafe { workspace(handle, size) }
+    }
 }

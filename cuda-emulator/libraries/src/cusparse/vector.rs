@@ -4,11 +4,12 @@
 
 use std::ffi::c_int;
 
-use super::descriptors::{DenseVector, ends, get, index_type, size, value_type};
+use super::descriptors::{DenseVector, end, get, index_type, size, value_type};
 use super::handle::{Settings, settings};
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status, give, operation, scaled, status, workspace};
 use crate::cublas::handle::Scalar;
 use crate::cublas::operation::Operation;
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::memory::Array;
 use crate::numbers::{C64, Type, TypedAddress};
@@ -41,28 +42,29 @@ impl SparseVector {
     }
 }
 
-macro_rules! creates {
-    ($($name:ident)*) => { $(
-        /// Describes a sparse vector.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            place: *mut Handle, length: i64, count: i64, indices: usize, values: usize, index: c_int, base: c_int, kind: c_int,
-        ) -> Status {
-            let made = || {
-                if !(0..=1).contains(&base) {
-                    return Err(INVALID_VALUE);
-                }
-                let (indices, values) = (index_type(index)?.at(indices), value_type(kind)?.at(values));
-                Ok(SparseVector { size: size(length)?, count: size(count)?, indices, values, base: base.into() })
-            };
-            // SAFETY: the caller gives a place for a handle, or null.
-            unsafe { give(place, made()) }
-        }
-    )* };
+exported! {
+    /// Describes a sparse vector.
+    pub unsafe extern "C" fn [cusparseCreateSpVec, cusparseCreateConstSpVec]
+    (
+        place: *mut Handle, length: i64, count: i64, indices: usize, values: usize, index: c_int, base: c_int, kind: c_int,
+    ) -> Status {
+        let made = || {
+            if !(0..=1).contains(&base) {
+                return Err(INVALID_VALUE);
+            }
+            let (indices, values) = (index_type(index)?.at(indices), value_type(kind)?.at(values));
+            Ok(SparseVector { size: size(length)?, count: size(count)?, indices, values, base: base.into() })
+        };
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { give(place, made()) }
+    }
 }
-creates! { cusparseCreateSpVec cusparseCreateConstSpVec }
 
-ends! { cusparseDestroySpVec SparseVector; }
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroySpVec(handle: Handle) -> Status {
+    end::<SparseVector>(handle)
+}
 
 /// The arguments that all functions of this file have. Both vectors have one size and one type.
 #[derive(Clone, Copy)]

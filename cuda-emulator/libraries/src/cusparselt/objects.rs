@@ -10,6 +10,7 @@ use super::check_handle;
 use super::matrix::Matrix;
 use super::product::Product;
 use crate::cusparse::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
+use crate::exported::exported;
 
 /// `CUSPARSELT_MATMUL_ALG_CONFIG_ID`
 const CONFIG_ID: u32 = 0;
@@ -107,46 +108,39 @@ pub unsafe extern "C" fn cusparseLtMatmulDescriptorInit(
     status(make())
 }
 
-/// Functions that set and tell attributes of a kind of object, which a function checks.
-macro_rules! attributes {
-    ($($kind:literal $check:path: $set:ident $get:ident;)*) => { $(
-        /// Sets an attribute.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $set(
-            handle: *const usize, object: u64, number: c_int, value: *const u8, bytes: usize,
-        ) -> Status {
-            // SAFETY: the caller gives a handle, an object of this kind, and `bytes` bytes at `value`, or nulls.
-            let set = || unsafe {
-                check_handle(handle)?;
-                let kind = Kind::named($kind)?;
-                let mut contents = kind.read(object)?;
-                kind.set(&mut contents, number, value, bytes)?;
-                $check(kind, &contents)?;
-                kind.write(object, &contents)
-            };
-            status(set())
-        }
+exported! {
+    /// Sets an attribute.
+    pub unsafe extern "C" fn(kind, check) [
+        cusparseLtMatDescSetAttribute("mat", Matrix::new), cusparseLtMatmulDescSetAttribute("matmul", Product::new),
+        cusparseLtMatmulAlgSetAttribute("selection", check_selection),
+    ]
+    (handle: *const usize, object: u64, number: c_int, value: *const u8, bytes: usize) -> Status {
+        // SAFETY: the caller gives a handle, an object of this kind, and `bytes` bytes at `value`, or nulls.
+        let set = || unsafe {
+            check_handle(handle)?;
+            let kind = Kind::named(kind)?;
+            let mut contents = kind.read(object)?;
+            kind.set(&mut contents, number, value, bytes)?;
+            check(kind, &contents)?;
+            kind.write(object, &contents)
+        };
+        status(set())
+    }
 
-        /// Returns the value of an attribute.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(
-            handle: *const usize, object: u64, number: c_int, value: *mut u8, bytes: usize,
-        ) -> Status {
-            // SAFETY: the caller gives a handle, an object of this kind, and room for `bytes` bytes at `value`, or nulls.
-            let get = || unsafe {
-                check_handle(handle)?;
-                let kind = Kind::named($kind)?;
-                get(kind, &kind.read(object)?, number, value, bytes)
-            };
-            status(get())
-        }
-    )* };
-}
-
-attributes! {
-    "mat" Matrix::new: cusparseLtMatDescSetAttribute cusparseLtMatDescGetAttribute;
-    "matmul" Product::new: cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescGetAttribute;
-    "selection" check_selection: cusparseLtMatmulAlgSetAttribute cusparseLtMatmulAlgGetAttribute;
+    /// Returns the value of an attribute.
+    pub unsafe extern "C" fn(kind) [
+        cusparseLtMatDescGetAttribute("mat"), cusparseLtMatmulDescGetAttribute("matmul"),
+        cusparseLtMatmulAlgGetAttribute("selection"),
+    ]
+    (handle: *const usize, object: u64, number: c_int, value: *mut u8, bytes: usize) -> Status {
+        // SAFETY: the caller gives a handle, an object of this kind, and room for `bytes` bytes at `value`, or nulls.
+        let get = || unsafe {
+            check_handle(handle)?;
+            let kind = Kind::named(kind)?;
+            get(kind, &kind.read(object)?, number, value, bytes)
+        };
+        status(get())
+    }
 }
 
 /// Returns the value of an attribute.

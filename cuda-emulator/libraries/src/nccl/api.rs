@@ -17,6 +17,7 @@ use super::{
     CUDA_ERROR, IN_PROGRESS, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR, Status,
     group, status,
 };
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::stream::Stream;
 
@@ -243,245 +244,301 @@ fn operate(
     group::operate(communicator, stream, operation)
 }
 
-/// Defines functions under both of their names. The comments in their bodies refer to `# Safety` here.
-macro_rules! exported {
-    ($($(#[$doc:meta])* $name:ident $other:ident ($($argument:ident: $type:ty),*) $body:expr;)*) => { $(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        ///
-        /// Each pointer must be null or have room for its value, or for as many as `count` states. `ids`, `devices`,
-        /// `config` and `scalar` must be null or as NCCL's header requires.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> Status {
-            answer($body)
-        }
-
-        #[doc = concat!("[`", stringify!($name), "`] by its other name.")]
-        ///
-        /// # Safety
-        ///
-        /// Each pointer must be null or have room for its value, or for as many as `count` states. `ids`, `devices`,
-        /// `config` and `scalar` must be null or as NCCL's header requires.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $other($($argument: $type),*) -> Status {
-            // SAFETY: `# Safety` promises what the other name's does.
-            unsafe { $name($($argument),*) }
-        }
-    )* };
-}
-
+// # Safety
+//
+// The caller of each of these functions promises that each pointer is null or has room for its value, or for as many as `count`
+// states. `ids`, `devices`, `config` and `scalar` are null or as NCCL's header requires.
 exported! {
     /// Returns the version of NCCL that this implements.
-    ncclGetVersion pncclGetVersion (version: *mut c_int) {
-        // SAFETY: `# Safety` promises that `version` is null or has room for a number.
-        unsafe { put(version, VERSION) }
-    };
+    pub unsafe extern "C" fn [ncclGetVersion, pncclGetVersion]
+    (version: *mut c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `version` is null or has room for a number.
+            unsafe { put(version, VERSION) }
+        })
+    }
 
     /// Creates an id.
-    ncclGetUniqueId pncclGetUniqueId (id: *mut Id) {
-        // SAFETY: `# Safety` promises that `id` is null or has room for an id.
-        identity::create().and_then(|new| unsafe { put(id, new) })
-    };
+    pub unsafe extern "C" fn [ncclGetUniqueId, pncclGetUniqueId]
+    (id: *mut Id) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `id` is null or has room for an id.
+            identity::create().and_then(|new| unsafe { put(id, new) })
+        })
+    }
 
     /// Creates a communicator.
-    ncclCommInitRank pncclCommInitRank (comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int) {
-        // SAFETY: `# Safety` promises that `comm` is null or has room for a handle; a null configuration may be given.
-        unsafe { init_rank(comm, ranks, &id.0, rank, std::ptr::null()) }
-    };
+    pub unsafe extern "C" fn [ncclCommInitRank, pncclCommInitRank]
+    (comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `comm` is null or has room for a handle; a null configuration may be given.
+            unsafe { init_rank(comm, ranks, &id.0, rank, std::ptr::null()) }
+        })
+    }
 
     /// Creates a communicator, optionally without waiting for the others.
-    ncclCommInitRankConfig pncclCommInitRankConfig (
-        comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int, config: *const u8
-    ) {
-        // SAFETY: `# Safety` promises that `comm` is null or has room for a handle, and `config` is null or one.
-        unsafe { init_rank(comm, ranks, &id.0, rank, config) }
-    };
+    pub unsafe extern "C" fn [ncclCommInitRankConfig, pncclCommInitRankConfig]
+    (comm: *mut Handle, ranks: c_int, id: Id128, rank: c_int, config: *const u8) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `comm` is null or has room for a handle, and `config` is null or one.
+            unsafe { init_rank(comm, ranks, &id.0, rank, config) }
+        })
+    }
 
     /// Creates a communicator; the first one of several ids is enough.
-    ncclCommInitRankScalable pncclCommInitRankScalable (
-        comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const Id, config: *const u8
-    ) {
-        if ids.is_null() || count < 1 {
-            Err(INVALID_ARGUMENT)
-        } else {
-            // SAFETY: not null, so `# Safety` promises an id; `comm` is null or has room for a handle, `config` null or one.
-            unsafe { init_rank(comm, ranks, &*ids, rank, config) }
-        }
-    };
+    pub unsafe extern "C" fn [ncclCommInitRankScalable, pncclCommInitRankScalable]
+    (comm: *mut Handle, ranks: c_int, rank: c_int, count: c_int, ids: *const Id, config: *const u8) -> Status {
+        answer({
+            if ids.is_null() || count < 1 {
+                Err(INVALID_ARGUMENT)
+            } else {
+                // SAFETY: not null, so `# Safety` promises an id; `comm` is null or has room for a handle, `config` null or one.
+                unsafe { init_rank(comm, ranks, &*ids, rank, config) }
+            }
+        })
+    }
 
     /// Creates a communicator for each of the devices.
-    ncclCommInitAll pncclCommInitAll (comms: *mut Handle, count: c_int, devices: *const c_int) {
-        // SAFETY: `# Safety` promises that `comms` and `devices` are null or have `count` elements.
-        unsafe { init_all(comms, count, devices) }
-    };
+    pub unsafe extern "C" fn [ncclCommInitAll, pncclCommInitAll]
+    (comms: *mut Handle, count: c_int, devices: *const c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `comms` and `devices` are null or have `count` elements.
+            unsafe { init_all(comms, count, devices) }
+        })
+    }
 
     /// Makes communicators of the ranks of the same colour.
-    ncclCommSplit pncclCommSplit (
-        comm: Handle, color: c_int, key: c_int, new: *mut Handle, _config: *const u8
-    ) {
-        // SAFETY: `# Safety` promises that `new` is null or has room for a handle.
-        unsafe { split(comm, color, key, new) }
-    };
+    pub unsafe extern "C" fn [ncclCommSplit, pncclCommSplit]
+    (comm: Handle, color: c_int, key: c_int, new: *mut Handle, _config: *const u8) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `new` is null or has room for a handle.
+            unsafe { split(comm, color, key, new) }
+        })
+    }
 
     /// Returns immediately: queued operations complete by themselves.
-    ncclCommFinalize pncclCommFinalize (comm: Handle) find(comm).map(drop);
+    pub unsafe extern "C" fn [ncclCommFinalize, pncclCommFinalize]
+    (comm: Handle) -> Status {
+        answer(find(comm).map(drop))
+    }
 
     /// Ends a communicator when its operations have ended.
-    ncclCommDestroy pncclCommDestroy (comm: Handle) end(comm, None);
+    pub unsafe extern "C" fn [ncclCommDestroy, pncclCommDestroy]
+    (comm: Handle) -> Status {
+        answer(end(comm, None))
+    }
 
     /// Ends a communicator and all its operations.
-    ncclCommAbort pncclCommAbort (comm: Handle) end(comm, Some(SYSTEM_ERROR));
+    pub unsafe extern "C" fn [ncclCommAbort, pncclCommAbort]
+    (comm: Handle) -> Status {
+        answer(end(comm, Some(SYSTEM_ERROR)))
+    }
 
     /// The first error of an operation.
-    ncclCommGetAsyncError pncclCommGetAsyncError (comm: Handle, error: *mut Status) {
-        find(comm).and_then(|communicator| {
-            let known = match communicator.error() {
-                SUCCESS if !communicator.is_complete() => IN_PROGRESS,
-                error => error,
-            };
-            // SAFETY: `# Safety` promises that `error` is null or has room for a status.
-            unsafe { put(error, known) }
+    pub unsafe extern "C" fn [ncclCommGetAsyncError, pncclCommGetAsyncError]
+    (comm: Handle, error: *mut Status) -> Status {
+        answer({
+            find(comm).and_then(|communicator| {
+                let known = match communicator.error() {
+                    SUCCESS if !communicator.is_complete() => IN_PROGRESS,
+                    error => error,
+                };
+                // SAFETY: `# Safety` promises that `error` is null or has room for a status.
+                unsafe { put(error, known) }
+            })
         })
-    };
+    }
 
     /// The number of ranks.
-    ncclCommCount pncclCommCount (comm: Handle, count: *mut c_int) {
-        // SAFETY: `# Safety` promises that `count` is null or has room for a number.
-        find(comm).and_then(|communicator| unsafe { put(count, communicator.ranks as c_int) })
-    };
+    pub unsafe extern "C" fn [ncclCommCount, pncclCommCount]
+    (comm: Handle, count: *mut c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `count` is null or has room for a number.
+            find(comm).and_then(|communicator| unsafe { put(count, communicator.ranks as c_int) })
+        })
+    }
 
     /// The device of a rank.
-    ncclCommCuDevice pncclCommCuDevice (comm: Handle, device: *mut c_int) {
-        // SAFETY: `# Safety` promises that `device` is null or has room for a number.
-        find(comm).and_then(|communicator| unsafe { put(device, communicator.place.device) })
-    };
+    pub unsafe extern "C" fn [ncclCommCuDevice, pncclCommCuDevice]
+    (comm: Handle, device: *mut c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `device` is null or has room for a number.
+            find(comm).and_then(|communicator| unsafe { put(device, communicator.place.device) })
+        })
+    }
 
     /// The rank.
-    ncclCommUserRank pncclCommUserRank (comm: Handle, rank: *mut c_int) {
-        // SAFETY: `# Safety` promises that `rank` is null or has room for a number.
-        find(comm).and_then(|communicator| unsafe { put(rank, communicator.rank as c_int) })
-    };
+    pub unsafe extern "C" fn [ncclCommUserRank, pncclCommUserRank]
+    (comm: Handle, rank: *mut c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `rank` is null or has room for a number.
+            find(comm).and_then(|communicator| unsafe { put(rank, communicator.rank as c_int) })
+        })
+    }
 
     /// Device memory.
-    ncclMemAlloc pncclMemAlloc (place: *mut u64, bytes: usize) {
-        if place.is_null() || bytes == 0 {
-            Err(INVALID_ARGUMENT)
-        } else {
-            // SAFETY: `place` is not null, so `# Safety` promises room for an address.
-            allocate(bytes).and_then(|address| unsafe { put(place, address) })
-        }
-    };
+    pub unsafe extern "C" fn [ncclMemAlloc, pncclMemAlloc]
+    (place: *mut u64, bytes: usize) -> Status {
+        answer({
+            if place.is_null() || bytes == 0 {
+                Err(INVALID_ARGUMENT)
+            } else {
+                // SAFETY: `place` is not null, so `# Safety` promises room for an address.
+                allocate(bytes).and_then(|address| unsafe { put(place, address) })
+            }
+        })
+    }
 
     /// Frees device memory.
-    ncclMemFree pncclMemFree (address: u64) if address == 0 { Ok(()) } else { free(address) };
+    pub unsafe extern "C" fn [ncclMemFree, pncclMemFree]
+    (address: u64) -> Status {
+        answer(if address == 0 { Ok(()) } else { free(address) })
+    }
 
     /// Accepts a buffer.
-    ncclCommRegister pncclCommRegister (comm: Handle, _buffer: usize, _bytes: usize, handle: *mut Handle) {
-        if handle.is_null() {
-            Err(INVALID_ARGUMENT)
-        } else {
-            // SAFETY: `handle` is not null, so `# Safety` promises room for a handle.
-            register(comm).and_then(|made| unsafe { put(handle, made) })
-        }
-    };
+    pub unsafe extern "C" fn [ncclCommRegister, pncclCommRegister]
+    (comm: Handle, _buffer: usize, _bytes: usize, handle: *mut Handle) -> Status {
+        answer({
+            if handle.is_null() {
+                Err(INVALID_ARGUMENT)
+            } else {
+                // SAFETY: `handle` is not null, so `# Safety` promises room for a handle.
+                register(comm).and_then(|made| unsafe { put(handle, made) })
+            }
+        })
+    }
 
     /// Takes that back.
-    ncclCommDeregister pncclCommDeregister (comm: Handle, handle: Handle) {
-        find(comm).and_then(|_| handles::end::<Registration>(handle).then_some(()).ok_or(INVALID_ARGUMENT))
-    };
+    pub unsafe extern "C" fn [ncclCommDeregister, pncclCommDeregister]
+    (comm: Handle, handle: Handle) -> Status {
+        answer({
+            find(comm).and_then(|_| handles::end::<Registration>(handle).then_some(()).ok_or(INVALID_ARGUMENT))
+        })
+    }
 
     /// Returns null, because there are no windows here.
-    ncclCommWindowRegister pncclCommWindowRegister (
-        comm: Handle, _buffer: usize, _bytes: usize, window: *mut usize, _flags: c_int
-    ) {
-        // SAFETY: `# Safety` promises that `window` is null or has room for a window.
-        find(comm).and_then(|_| unsafe { put(window, 0) })
-    };
+    pub unsafe extern "C" fn [ncclCommWindowRegister, pncclCommWindowRegister]
+    (comm: Handle, _buffer: usize, _bytes: usize, window: *mut usize, _flags: c_int) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `window` is null or has room for a window.
+            find(comm).and_then(|_| unsafe { put(window, 0) })
+        })
+    }
 
     /// The end of such a window.
-    ncclCommWindowDeregister pncclCommWindowDeregister (comm: Handle, _window: usize) find(comm).map(drop);
+    pub unsafe extern "C" fn [ncclCommWindowDeregister, pncclCommWindowDeregister]
+    (comm: Handle, _window: usize) -> Status {
+        answer(find(comm).map(drop))
+    }
 
     /// Creates an operator that multiplies by a scalar before it adds.
-    ncclRedOpCreatePreMulSum pncclRedOpCreatePreMulSum (
-        operator: *mut c_int, scalar: *const u8, kind: c_int, residence: c_int, comm: Handle
-    ) {
-        // SAFETY: `# Safety` promises that `operator` is null or has room for a number, and a scalar of `kind` or null.
-        unsafe { make_operator(operator, scalar, kind, residence, comm) }
-    };
+    pub unsafe extern "C" fn [ncclRedOpCreatePreMulSum, pncclRedOpCreatePreMulSum]
+    (operator: *mut c_int, scalar: *const u8, kind: c_int, residence: c_int, comm: Handle) -> Status {
+        answer({
+            // SAFETY: `# Safety` promises that `operator` is null or has room for a number, and a scalar of `kind` or null.
+            unsafe { make_operator(operator, scalar, kind, residence, comm) }
+        })
+    }
 
     /// Ends such an operator.
-    ncclRedOpDestroy pncclRedOpDestroy (operator: c_int, comm: Handle) {
-        find(comm).and_then(|communicator| communicator.end_operator(operator))
-    };
+    pub unsafe extern "C" fn [ncclRedOpDestroy, pncclRedOpDestroy]
+    (operator: c_int, comm: Handle) -> Status {
+        answer({
+            find(comm).and_then(|communicator| communicator.end_operator(operator))
+        })
+    }
 
     /// Each rank gets the reduced elements.
-    ncclAllReduce pncclAllReduce (
-        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream
-    ) operate(Function::AllReduce, Elements { send, receive, count, kind }, Some(operator), 0, comm, stream);
+    pub unsafe extern "C" fn [ncclAllReduce, pncclAllReduce]
+    (send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::AllReduce, Elements { send, receive, count, kind }, Some(operator), 0, comm, stream))
+    }
 
     /// Each rank gets the elements of the root.
-    ncclBroadcast pncclBroadcast (
-        send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
-    ) operate(Function::Broadcast, Elements { send, receive, count, kind }, None, root, comm, stream);
+    pub unsafe extern "C" fn [ncclBroadcast, pncclBroadcast]
+    (send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::Broadcast, Elements { send, receive, count, kind }, None, root, comm, stream))
+    }
 
     /// The same in one buffer.
-    ncclBcast pncclBcast (buffer: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream)
-        operate(Function::Broadcast, Elements { send: buffer, receive: buffer, count, kind }, None, root, comm, stream);
+    pub unsafe extern "C" fn [ncclBcast, pncclBcast]
+    (buffer: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::Broadcast, Elements { send: buffer, receive: buffer, count, kind }, None, root, comm, stream))
+    }
 
     /// The root gets the reduced elements.
-    ncclReduce pncclReduce (
-        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, root: c_int, comm: Handle,
-        stream: Stream
-    ) operate(Function::Reduce, Elements { send, receive, count, kind }, Some(operator), root, comm, stream);
+    pub unsafe extern "C" fn [ncclReduce, pncclReduce]
+    (
+        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, root: c_int, comm: Handle, stream: Stream,
+    ) -> Status {
+        answer(operate(Function::Reduce, Elements { send, receive, count, kind }, Some(operator), root, comm, stream))
+    }
 
     /// Each rank gets the elements of all.
-    ncclAllGather pncclAllGather (
-        send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream
-    ) operate(Function::AllGather, Elements { send, receive, count, kind }, None, 0, comm, stream);
+    pub unsafe extern "C" fn [ncclAllGather, pncclAllGather]
+    (send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::AllGather, Elements { send, receive, count, kind }, None, 0, comm, stream))
+    }
 
     /// Each rank gets its part of the reduced elements.
-    ncclReduceScatter pncclReduceScatter (
-        send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream
-    ) operate(Function::ReduceScatter, Elements { send, receive, count, kind }, Some(operator), 0, comm, stream);
+    pub unsafe extern "C" fn [ncclReduceScatter, pncclReduceScatter]
+    (send: usize, receive: usize, count: usize, kind: c_int, operator: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::ReduceScatter, Elements { send, receive, count, kind }, Some(operator), 0, comm, stream))
+    }
 
     /// Each rank gets a part of each one.
-    ncclAlltoAll pncclAlltoAll (
-        send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream
-    ) operate(Function::AllToAll, Elements { send, receive, count, kind }, None, 0, comm, stream);
+    pub unsafe extern "C" fn [ncclAlltoAll, pncclAlltoAll]
+    (send: usize, receive: usize, count: usize, kind: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::AllToAll, Elements { send, receive, count, kind }, None, 0, comm, stream))
+    }
 
     /// The root gets the elements of all.
-    ncclGather pncclGather (
-        send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
-    ) operate(Function::Gather, Elements { send, receive, count, kind }, None, root, comm, stream);
+    pub unsafe extern "C" fn [ncclGather, pncclGather]
+    (send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::Gather, Elements { send, receive, count, kind }, None, root, comm, stream))
+    }
 
     /// Each rank gets a part of the root's.
-    ncclScatter pncclScatter (
-        send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream
-    ) operate(Function::Scatter, Elements { send, receive, count, kind }, None, root, comm, stream);
+    pub unsafe extern "C" fn [ncclScatter, pncclScatter]
+    (send: usize, receive: usize, count: usize, kind: c_int, root: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::Scatter, Elements { send, receive, count, kind }, None, root, comm, stream))
+    }
 
     /// Sends to another rank.
-    ncclSend pncclSend (send: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream)
-        operate(Function::Send, Elements { send, receive: 0, count, kind }, None, peer, comm, stream);
+    pub unsafe extern "C" fn [ncclSend, pncclSend]
+    (send: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::Send, Elements { send, receive: 0, count, kind }, None, peer, comm, stream))
+    }
 
     /// Receives from another rank.
-    ncclRecv pncclRecv (receive: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream)
-        operate(Function::Receive, Elements { send: 0, receive, count, kind }, None, peer, comm, stream);
+    pub unsafe extern "C" fn [ncclRecv, pncclRecv]
+    (receive: usize, count: usize, kind: c_int, peer: c_int, comm: Handle, stream: Stream) -> Status {
+        answer(operate(Function::Receive, Elements { send: 0, receive, count, kind }, None, peer, comm, stream))
+    }
 
     /// Begins a group.
-    ncclGroupStart pncclGroupStart () {
-        group::start();
-        Ok(())
-    };
+    pub unsafe extern "C" fn [ncclGroupStart, pncclGroupStart]
+    () -> Status {
+        answer({
+            group::start();
+            Ok(())
+        })
+    }
 
     /// Ends a group.
-    ncclGroupEnd pncclGroupEnd () group::end();
+    pub unsafe extern "C" fn [ncclGroupEnd, pncclGroupEnd]
+    () -> Status {
+        answer(group::end())
+    }
 
     /// Ends a group. How long it would take on a GPU is not known here.
-    ncclGroupSimulateEnd pncclGroupSimulateEnd (_information: *mut u8) {
-        group::discard();
-        Err(INVALID_USAGE)
-    };
+    pub unsafe extern "C" fn [ncclGroupSimulateEnd, pncclGroupSimulateEnd]
+    (_information: *mut u8) -> Status {
+        answer({
+            group::discard();
+            Err(INVALID_USAGE)
+        })
+    }
 }
 
 /// An id by value, as C passes a structure of its size: in memory of the caller's.
@@ -529,32 +586,25 @@ unsafe fn make_operator(
     unsafe { put(operator, communicator.make_operator(kind, scalar)?) }
 }
 
-/// The text of an error, and that of the last one.
-macro_rules! texts {
-    ($($of:ident $last:ident $reset:ident;)*) => { $(
-        /// The text of an error.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $of(result: Status) -> *const c_char {
-            text(result).as_ptr()
-        }
+exported! {
+    /// The text of an error.
+    pub extern "C" fn [ncclGetErrorString, pncclGetErrorString]
+    (result: Status) -> *const c_char {
+        text(result).as_ptr()
+    }
 
-        /// The text of the last error.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $last(_comm: Handle) -> *const c_char {
-            match LAST.load(Ordering::Relaxed) {
-                SUCCESS => c"".as_ptr(),
-                error => text(error).as_ptr(),
-            }
+    /// The text of the last error.
+    pub extern "C" fn [ncclGetLastError, pncclGetLastError]
+    (_comm: Handle) -> *const c_char {
+        match LAST.load(Ordering::Relaxed) {
+            SUCCESS => c"".as_ptr(),
+            error => text(error).as_ptr(),
         }
+    }
 
-        /// There is no debug output.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $reset() {}
-    )* };
-}
-texts! {
-    ncclGetErrorString ncclGetLastError ncclResetDebugInit;
-    pncclGetErrorString pncclGetLastError pncclResetDebugInit;
+    /// There is no debug output.
+    pub extern "C" fn [ncclResetDebugInit, pncclResetDebugInit]
+    () -> () {}
 }
 
 #[cfg(test)]

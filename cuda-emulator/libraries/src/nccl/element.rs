@@ -3,6 +3,8 @@
 //! Types of elements (`ncclDataType_t`) and the arithmetic of operators on them. A sum of several ranks is stored in
 //! 64 bits per element, as an integer, or as an f32 (for the types of up to 32 bits) or f64, and rounded once.
 
+use std::ops::{Add, Mul};
+
 use half::{bf16, f16};
 
 /// A type of elements.
@@ -77,74 +79,65 @@ impl Operator {
 trait Wide: Copy {
     fn to_bits(self) -> u64;
     fn from_bits(bits: u64) -> Self;
-    fn apply(self, operator: Operator, other: Self) -> Self;
-    fn divide(self, by: u32) -> Self;
+    fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
+    fn larger(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
+    fn divide(self, by: u32) -> Self;
+
+    fn apply(self, operator: Operator, other: Self) -> Self {
+        match operator {
+            Operator::Sum | Operator::Average => self.plus(other),
+            Operator::Product => self.times(other),
+            Operator::Maximum => self.larger(other),
+            Operator::Minimum => self.smaller(other),
+        }
+    }
 }
 
-macro_rules! wide_integers {
-    ($($wide:ty)*) => { $(
+/// Implements [`Wide`] for types of the standard library, which have these operations under different names, and no trait for
+/// them. Integers wrap.
+macro_rules! wide {
+    ($($wide:ty: $to_bits:expr, $from_bits:expr, $plus:path, $times:path;)*) => { $(
         impl Wide for $wide {
             fn to_bits(self) -> u64 {
-                self as u64
+                let to_bits: fn(Self) -> u64 = $to_bits;
+                to_bits(self)
             }
 
             fn from_bits(bits: u64) -> Self {
-                bits as Self
+                let from_bits: fn(u64) -> Self = $from_bits;
+                from_bits(bits)
             }
 
-            fn apply(self, operator: Operator, other: Self) -> Self {
-                match operator {
-                    Operator::Sum | Operator::Average => self.wrapping_add(other),
-                    Operator::Product => self.wrapping_mul(other),
-                    Operator::Maximum => self.max(other),
-                    Operator::Minimum => self.min(other),
-                }
-            }
-
-            fn divide(self, by: u32) -> Self {
-                self / Self::from(by)
+            fn plus(self, other: Self) -> Self {
+                $plus(self, other)
             }
 
             fn times(self, other: Self) -> Self {
-                self.wrapping_mul(other)
-            }
-        }
-    )* };
-}
-wide_integers!(i64 u64);
-
-macro_rules! wide_floats {
-    ($($wide:ty)*) => { $(
-        impl Wide for $wide {
-            fn to_bits(self) -> u64 {
-                <$wide>::to_bits(self).into()
+                $times(self, other)
             }
 
-            fn from_bits(bits: u64) -> Self {
-                <$wide>::from_bits(bits as _)
+            fn larger(self, other: Self) -> Self {
+                self.max(other)
             }
 
-            fn apply(self, operator: Operator, other: Self) -> Self {
-                match operator {
-                    Operator::Sum | Operator::Average => self + other,
-                    Operator::Product => self * other,
-                    Operator::Maximum => self.max(other),
-                    Operator::Minimum => self.min(other),
-                }
+            fn smaller(self, other: Self) -> Self {
+                self.min(other)
             }
 
             fn divide(self, by: u32) -> Self {
                 self / by as Self
             }
-
-            fn times(self, other: Self) -> Self {
-                self * other
-            }
         }
     )* };
 }
-wide_floats!(f32 f64);
+wide! {
+    i64: |wide| wide as u64, |bits| bits as i64, i64::wrapping_add, i64::wrapping_mul;
+    u64: |wide| wide, |bits| bits, u64::wrapping_add, u64::wrapping_mul;
+    f32: |wide| wide.to_bits().into(), |bits| f32::from_bits(bits as u32), Add::add, Mul::mul;
+    f64: f64::to_bits, f64::from_bits, Add::add, Mul::mul;
+}
 
 /// An element.
 trait Element<const BYTES: usize>: Copy {
@@ -153,6 +146,7 @@ trait Element<const BYTES: usize>: Copy {
     fn write(wide: Self::Wide) -> [u8; BYTES];
 }
 
+/// Implements [`Element`] for the types of elements, of which each is read and written by functions of its own.
 macro_rules! elements {
     ($($element:ty, $bytes:literal, $wide:ty, $widen:expr, $narrow:expr;)*) => { $(
         impl Element<$bytes> for $element {
@@ -183,28 +177,39 @@ elements! {
     f64, 8, f64, |value| value, |wide| wide;
 }
 
-/// Calls a generic function for a type, of which `ncclFloat8…` have none.
-macro_rules! for_kind {
-    ($kind:expr, $function:ident($($argument:expr),*)) => {
-        match $kind {
-            Kind::I8 => $function::<i8, 1>($($argument),*),
-            Kind::U8 => $function::<u8, 1>($($argument),*),
-            Kind::I32 => $function::<i32, 4>($($argument),*),
-            Kind::U32 => $function::<u32, 4>($($argument),*),
-            Kind::I64 => $function::<i64, 8>($($argument),*),
-            Kind::U64 => $function::<u64, 8>($($argument),*),
-            Kind::F16 => $function::<f16, 2>($($argument),*),
-            Kind::F32 => $function::<f32, 4>($($argument),*),
-            Kind::F64 => $function::<f64, 8>($($argument),*),
-            Kind::Bf16 => $function::<bf16, 2>($($argument),*),
-            Kind::F8 => unreachable!("checked when the operation was given"),
-        }
-    };
+/// The functions for a type of elements.
+struct Functions {
+    fold: fn(Operator, &mut [u64], &[u8], bool),
+    finish: fn(Operator, &[u64], u32, &mut [u8]),
+    scale: fn([u8; 8], &mut [u8]),
+}
+
+impl Functions {
+    fn of<E: Element<BYTES>, const BYTES: usize>() -> Self {
+        Self { fold: fold_all::<E, BYTES>, finish: finish_all::<E, BYTES>, scale: scale_all::<E, BYTES> }
+    }
+}
+
+/// Returns the functions for a type, of which `ncclFloat8…` have none.
+fn functions(kind: Kind) -> Functions {
+    match kind {
+        Kind::I8 => Functions::of::<i8, 1>(),
+        Kind::U8 => Functions::of::<u8, 1>(),
+        Kind::I32 => Functions::of::<i32, 4>(),
+        Kind::U32 => Functions::of::<u32, 4>(),
+        Kind::I64 => Functions::of::<i64, 8>(),
+        Kind::U64 => Functions::of::<u64, 8>(),
+        Kind::F16 => Functions::of::<f16, 2>(),
+        Kind::F32 => Functions::of::<f32, 4>(),
+        Kind::F64 => Functions::of::<f64, 8>(),
+        Kind::Bf16 => Functions::of::<bf16, 2>(),
+        Kind::F8 => unreachable!("checked when the operation was given"),
+    }
 }
 
 /// Takes in the elements of one more rank; those of the first rank begin the sums.
 pub fn fold(kind: Kind, operator: Operator, sums: &mut [u64], bytes: &[u8], is_first: bool) {
-    for_kind!(kind, fold_all(operator, sums, bytes, is_first));
+    (functions(kind).fold)(operator, sums, bytes, is_first);
 }
 
 fn fold_all<E: Element<BYTES>, const BYTES: usize>(
@@ -221,7 +226,7 @@ fn fold_all<E: Element<BYTES>, const BYTES: usize>(
 
 /// Writes the elements of the result.
 pub fn finish(kind: Kind, operator: Operator, sums: &[u64], ranks: u32, bytes: &mut [u8]) {
-    for_kind!(kind, finish_all(operator, sums, ranks, bytes));
+    (functions(kind).finish)(operator, sums, ranks, bytes);
 }
 
 fn finish_all<E: Element<BYTES>, const BYTES: usize>(
@@ -238,7 +243,7 @@ fn finish_all<E: Element<BYTES>, const BYTES: usize>(
 
 /// Multiplies elements by a scalar of the same type.
 pub fn scale(kind: Kind, scalar: [u8; 8], bytes: &mut [u8]) {
-    for_kind!(kind, scale_all(scalar, bytes));
+    (functions(kind).scale)(scalar, bytes);
 }
 
 fn scale_all<E: Element<BYTES>, const BYTES: usize>(scalar: [u8; 8], bytes: &mut [u8]) {

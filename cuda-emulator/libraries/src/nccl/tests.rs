@@ -54,6 +54,7 @@ trait Number: Copy + PartialEq + std::fmt::Debug + Send + Sync + 'static {
     fn value(self) -> f64;
 }
 
+/// Implements [`Number`] for the types of elements, of which each converts by functions of its own.
 macro_rules! numbers {
     ($($number:ty, $kind:ident, $of:expr, $value:expr;)*) => { $(
         impl Number for $number {
@@ -205,19 +206,17 @@ fn all_moves<N: Number>(communicator: &Communicator, count: usize, root: usize) 
     assert_eq!(all[..count], of_root, "in place");
 }
 
-macro_rules! of_all_types {
-    ($function:ident($($argument:expr),*)) => {
-        $function::<i8>($($argument),*);
-        $function::<u8>($($argument),*);
-        $function::<i32>($($argument),*);
-        $function::<u32>($($argument),*);
-        $function::<i64>($($argument),*);
-        $function::<u64>($($argument),*);
-        $function::<f16>($($argument),*);
-        $function::<bf16>($($argument),*);
-        $function::<f32>($($argument),*);
-        $function::<f64>($($argument),*);
-    };
+fn collectives_of_all_types(communicator: &Communicator, count: usize) {
+    all_collectives::<i8>(communicator, count);
+    all_collectives::<u8>(communicator, count);
+    all_collectives::<i32>(communicator, count);
+    all_collectives::<u32>(communicator, count);
+    all_collectives::<i64>(communicator, count);
+    all_collectives::<u64>(communicator, count);
+    all_collectives::<f16>(communicator, count);
+    all_collectives::<bf16>(communicator, count);
+    all_collectives::<f32>(communicator, count);
+    all_collectives::<f64>(communicator, count);
 }
 
 #[test]
@@ -226,7 +225,7 @@ fn collectives_of_all_types_and_operators_among_threads() {
         // One that the ranks cannot share evenly, fewer than there are ranks, and none.
         for count in [1000, 2, 0] {
             in_threads(ranks, |communicator| {
-                of_all_types!(all_collectives(&communicator, count));
+                collectives_of_all_types(&communicator, count);
                 assert_eq!(communicator.error(), SUCCESS);
             });
         }
@@ -564,7 +563,7 @@ fn rank_of_another_process() {
 }
 
 fn work_of_a_process(communicator: &Arc<Communicator>) {
-    of_all_types!(all_collectives(communicator, 300));
+    collectives_of_all_types(communicator, 300);
     all_collectives::<f32>(communicator, ROOM);
     ring(communicator);
     let mut begun = split::begin(communicator, 0, -(communicator.rank as i32), Arc::default()).unwrap();

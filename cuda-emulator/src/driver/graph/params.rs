@@ -39,30 +39,32 @@ const UNION: (usize, usize) =
 /// The union of `cuda.h` must have such a member, for which any bytes are valid.
 pub(super) unsafe trait Member: Copy {}
 
-macro_rules! members {
-    ($($t:ty),* $(,)?) => { $(
-        const _: () = assert!(UNION.0 + size_of::<$t>() <= UNION.1);
-
-        // SAFETY: it is there in `cuda.h`, and has integers, handles and pointers in it, any of which may be wrong ones.
-        unsafe impl Member for $t {}
-    )* };
-}
-members!(
-    CUDA_BATCH_MEM_OP_NODE_PARAMS,
-    CUDA_CHILD_GRAPH_NODE_PARAMS,
-    CUDA_CONDITIONAL_NODE_PARAMS,
-    CUDA_EXT_SEM_NODE_PARAMS,
-    CUDA_HOST_NODE_PARAMS,
-    CUDA_KERNEL_NODE_PARAMS,
-    CUDA_MEM_ALLOC_NODE_PARAMS,
-    CUDA_MEMCPY_NODE_PARAMS,
-    CUDA_MEMSET_NODE_PARAMS_v2,
-    CUdeviceptr,
-    CUevent,
-);
+// SAFETY: it is there in `cuda.h`, and has integers, handles and pointers in it, any of which may be wrong ones.
+unsafe impl Member for CUDA_BATCH_MEM_OP_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_CHILD_GRAPH_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_CONDITIONAL_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_EXT_SEM_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_HOST_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_KERNEL_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_MEM_ALLOC_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_MEMCPY_NODE_PARAMS {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUDA_MEMSET_NODE_PARAMS_v2 {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUdeviceptr {}
+// SAFETY: as for the first member.
+unsafe impl Member for CUevent {}
 
 /// Returns the union as one of its members.
 pub(super) fn member<T: Member>(params: InOut<CUgraphNodeParams>) -> InOut<T> {
+    const { assert!(UNION.0 + size_of::<T>() <= UNION.1) };
     // SAFETY: the union begins there, has such a member (`Member`), and is as valid as the structure that it is in.
     unsafe { params.member(UNION.0) }
 }

@@ -15,7 +15,7 @@ use crate::driver::module::function::Function;
 use crate::driver::result::CUresult;
 use crate::nested::error::RuntimeError;
 use crate::nested::{DeviceRuntime, NodeChange, Refusal};
-use crate::program::Kernel;
+use crate::symbols::Kernel;
 
 /// CU_FUNC_ATTRIBUTE_BINARY_VERSION
 const BINARY_VERSION: u32 = 6;

@@ -26,7 +26,7 @@ use super::module::function::{self, CUfunction, Function};
 use super::result::{CUresult, CuResult};
 use super::trace;
 use crate::launch::{FaultKind, Launch, launch};
-use crate::program::Kernel;
+use crate::symbols::Kernel;
 use config::{ATTRIBUTE_CLUSTER_DIMENSION, ATTRIBUTE_COOPERATIVE, ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
 pub(super) use device_runtime::RunningGraph;
 use device_runtime::Runtime;

@@ -12,7 +12,7 @@ use crate::driver::device::model::Limits;
 use crate::driver::ffi::{In, Out};
 use crate::driver::module::function::{self, CUfunction, Function};
 use crate::driver::result::{CUresult, CuResult};
-use crate::program::Kernel;
+use crate::symbols::Kernel;
 
 /// The allocation unit of registers to warps.
 const REGISTER_UNIT: u32 = 256;

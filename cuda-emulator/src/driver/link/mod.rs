@@ -14,8 +14,8 @@ use super::handle::{Handle, Registry};
 use super::module::image::{self, JitOptions, LINK_SEPARATOR};
 use super::module::read_file;
 use super::result::{CUresult, CuResult};
+use crate::code::program::Program;
 use crate::fatbin::{self, ELF_MAGIC};
-use crate::program::Program;
 
 /// A linker's handle.
 pub type CUlinkState = Handle<Linker>;

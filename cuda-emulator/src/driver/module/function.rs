@@ -17,7 +17,7 @@ use crate::driver::ffi::Out;
 use crate::driver::handle::{Handle, Kind, Registry};
 use crate::driver::launch::prepared::Prepared;
 use crate::driver::result::{CUresult, CuResult};
-use crate::program::{Kernel, Space};
+use crate::symbols::{Kernel, Space};
 
 /// A function's handle. The value of a CUkernel is also one.
 pub type CUfunction = Handle<Function>;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use cuda_abi::__fatBinC_Wrapper_t;
 
 use super::function::KernelSettings;
+use crate::code::program::Program;
 use crate::driver::device;
 use crate::driver::ffi::{In, InOut, Out, copy_text};
 use crate::driver::result::{CUresult, CuResult};
 use crate::fatbin::{self, Accepted, CONTAINER_MAGIC, ELF_MAGIC, FatbinError, WRAPPER_MAGIC};
-use crate::program::{LoadErrorKind, Program};
+use crate::symbols::LoadErrorKind;
 
 const JIT_MAX_REGISTERS: u32 = 0;
 const JIT_INFO_LOG_BUFFER: u32 = 3;

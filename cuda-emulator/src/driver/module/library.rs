@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::function::{self, CUkernel, Function, Home};
 use super::image::{self, Image, JitOptions};
 use super::{CUmodule, Module, read_file};
+use crate::code::program::Program;
 use crate::driver::context::{self, Context};
 use crate::driver::device::{self, CUdeviceptr};
 use crate::driver::ffi::{In, InOut, Out, Text};
 use crate::driver::handle::{Handle, Registry};
 use crate::driver::result::{CUresult, CuResult};
 use crate::memory::RangeKind;
-use crate::program::Program;
 
 /// A library's handle.
 pub type CUlibrary = Handle<Library>;

@@ -17,8 +17,9 @@ use super::ffi::{In, InOut, Out, Text};
 use super::handle::{Handle, Registry};
 use super::reference::{CUsurfref, CUtexref, References};
 use super::result::{CUresult, CuResult};
+use crate::code::program::Program;
 use crate::memory::{Memory, RangeKind};
-use crate::program::{Global, Program};
+use crate::symbols::Global;
 use function::{CUfunction, Function, Home};
 use image::{Image, JitOptions};
 

@@ -17,7 +17,7 @@ use super::module::Module;
 use super::result::{CUresult, CuResult};
 use super::texture as texture_api;
 use super::texture::TextureDescription as _;
-use crate::program::Reference;
+use crate::symbols::Reference;
 use crate::texture::{self, Surface};
 
 /// A texture reference's handle.

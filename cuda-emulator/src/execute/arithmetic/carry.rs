@@ -47,21 +47,17 @@ unsafe fn carry_body<T: Copy, Op: Fn(T, T, T, bool) -> (T, bool) + Copy>(
 
 /// add, sub (of `ops[1]` and `ops[2]`; `ops[3]` is ignored), mad.lo, mad.hi.
 pub(crate) fn select(name: &str, kind: Type) -> Option<Handler> {
-    macro_rules! add {
-        ($t:ty) => {
-            carry(|a: $t, b: $t, _: $t, carry| a.carrying(b, carry))
-        };
+    fn add<T: Carrying>() -> Handler {
+        carry(|a: T, b: T, _: T, carry| a.carrying(b, carry))
     }
-    macro_rules! sub {
-        ($t:ty) => {
-            carry(|a: $t, b: $t, _: $t, borrow| a.borrowing(b, borrow))
-        };
+    fn sub<T: Carrying>() -> Handler {
+        carry(|a: T, b: T, _: T, borrow| a.borrowing(b, borrow))
     }
     Some(match (name, kind) {
-        ("add", Type::U32 | Type::S32) => add!(u32),
-        ("add", Type::U64 | Type::S64) => add!(u64),
-        ("sub", Type::U32 | Type::S32) => sub!(u32),
-        ("sub", Type::U64 | Type::S64) => sub!(u64),
+        ("add", Type::U32 | Type::S32) => add::<u32>(),
+        ("add", Type::U64 | Type::S64) => add::<u64>(),
+        ("sub", Type::U32 | Type::S32) => sub::<u32>(),
+        ("sub", Type::U64 | Type::S64) => sub::<u64>(),
         ("mad.lo", Type::U32 | Type::S32) => {
             carry(|a: u32, b: u32, c: u32, carry| a.wrapping_mul(b).carrying(c, carry))
         }
@@ -86,25 +82,35 @@ pub(crate) fn select(name: &str, kind: Type) -> Option<Handler> {
     })
 }
 
-trait Carrying: Sized {
+trait Carrying: Copy + 'static {
     fn carrying(self, other: Self, carry: bool) -> (Self, bool);
     fn borrowing(self, other: Self, borrow: bool) -> (Self, bool);
 }
 
-macro_rules! carrying {
-    ($($t:ty)*) => {
-        $(impl Carrying for $t {
-            fn carrying(self, other: $t, carry: bool) -> ($t, bool) {
-                let (sum, first) = self.overflowing_add(other);
-                let (sum, second) = sum.overflowing_add(<$t>::from(carry));
-                (sum, first | second)
-            }
-            fn borrowing(self, other: $t, borrow: bool) -> ($t, bool) {
-                let (difference, first) = self.overflowing_sub(other);
-                let (difference, second) = difference.overflowing_sub(<$t>::from(borrow));
-                (difference, first | second)
-            }
-        })*
-    };
+impl Carrying for u32 {
+    fn carrying(self, other: u32, carry: bool) -> (u32, bool) {
+        let (sum, first) = self.overflowing_add(other);
+        let (sum, second) = sum.overflowing_add(u32::from(carry));
+        (sum, first | second)
+    }
+
+    fn borrowing(self, other: u32, borrow: bool) -> (u32, bool) {
+        let (difference, first) = self.overflowing_sub(other);
+        let (difference, second) = difference.overflowing_sub(u32::from(borrow));
+        (difference, first | second)
+    }
 }
-carrying!(u32 u64);
+
+impl Carrying for u64 {
+    fn carrying(self, other: u64, carry: bool) -> (u64, bool) {
+        let (sum, first) = self.overflowing_add(other);
+        let (sum, second) = sum.overflowing_add(u64::from(carry));
+        (sum, first | second)
+    }
+
+    fn borrowing(self, other: u64, borrow: bool) -> (u64, bool) {
+        let (difference, first) = self.overflowing_sub(other);
+        let (difference, second) = difference.overflowing_sub(u64::from(borrow));
+        (difference, first | second)
+    }
+}

@@ -2,6 +2,7 @@
 //! setp, set, selp, slct, testp.
 
 use std::cmp::Ordering;
+use std::num::FpCategory;
 
 use super::float::flush;
 use super::half::to_f32;
@@ -18,8 +19,8 @@ pub(crate) fn compare(operator: &str, kind: Type, flushed: bool) -> Option<Handl
         Type::S16 => integers::<i16>(operator),
         Type::S32 => integers::<i32>(operator),
         Type::S64 => integers::<i64>(operator),
-        Type::F32 if !flushed => singles(operator),
-        Type::F64 => doubles(operator),
+        Type::F32 if !flushed => floats::<f32>(operator),
+        Type::F64 => floats::<f64>(operator),
         _ => rare(kind, flushed),
     }
 }
@@ -36,45 +37,31 @@ fn integers<T: Copy + Ord + 'static>(operator: &str) -> Option<Handler> {
     })
 }
 
-/// Expands a test for every floating-point operator; `u` forms hold for NaN.
-macro_rules! floats {
-    ($operator:expr, $t:ty) => {
-        Some(match $operator {
-            "eq" => test2(|a: $t, b: $t| a == b),
-            "ne" => test2(|a: $t, b: $t| a < b || a > b),
-            "lt" => test2(|a: $t, b: $t| a < b),
-            "le" => test2(|a: $t, b: $t| a <= b),
-            "gt" => test2(|a: $t, b: $t| a > b),
-            "ge" => test2(|a: $t, b: $t| a >= b),
-            "equ" => test2(|a: $t, b: $t| !(a < b || a > b)),
-            "neu" => test2(|a: $t, b: $t| a != b),
-            "ltu" => test2(|a: $t, b: $t| !(a >= b)),
-            "leu" => test2(|a: $t, b: $t| !(a > b)),
-            "gtu" => test2(|a: $t, b: $t| !(a <= b)),
-            "geu" => test2(|a: $t, b: $t| !(a < b)),
-            "num" => test2(|a: $t, b: $t| !a.is_nan() && !b.is_nan()),
-            "nan" => test2(|a: $t, b: $t| a.is_nan() || b.is_nan()),
-            _ => return None,
-        })
-    };
-}
-
+/// Returns a test for every floating-point operator; `u` forms hold for NaN.
 #[allow(
     clippy::neg_cmp_op_on_partial_ord,
     clippy::double_comparisons,
+    clippy::eq_op,
     reason = "unordered comparisons are meant"
 )]
-fn singles(operator: &str) -> Option<Handler> {
-    floats!(operator, f32)
-}
-
-#[allow(
-    clippy::neg_cmp_op_on_partial_ord,
-    clippy::double_comparisons,
-    reason = "unordered comparisons are meant"
-)]
-fn doubles(operator: &str) -> Option<Handler> {
-    floats!(operator, f64)
+fn floats<T: Copy + PartialOrd + 'static>(operator: &str) -> Option<Handler> {
+    Some(match operator {
+        "eq" => test2(|a: T, b: T| a == b),
+        "ne" => test2(|a: T, b: T| a < b || a > b),
+        "lt" => test2(|a: T, b: T| a < b),
+        "le" => test2(|a: T, b: T| a <= b),
+        "gt" => test2(|a: T, b: T| a > b),
+        "ge" => test2(|a: T, b: T| a >= b),
+        "equ" => test2(|a: T, b: T| !(a < b || a > b)),
+        "neu" => test2(|a: T, b: T| a != b),
+        "ltu" => test2(|a: T, b: T| !(a >= b)),
+        "leu" => test2(|a: T, b: T| !(a > b)),
+        "gtu" => test2(|a: T, b: T| !(a <= b)),
+        "geu" => test2(|a: T, b: T| !(a < b)),
+        "num" => test2(|a: T, b: T| a == a && b == b),
+        "nan" => test2(|a: T, b: T| a != a || b != b),
+        _ => return None,
+    })
 }
 
 /// Returns the parameter of the handlers that test their operator at run time: one bit each for less, equal, greater,
@@ -141,18 +128,14 @@ pub(crate) fn compare_pair(kind: Type, high: bool) -> Option<Handler> {
     fn half(kind: Type, pair: u32, high: bool) -> f32 {
         to_f32(kind, if high { (pair >> 16) as u16 } else { pair as u16 })
     }
-    macro_rules! pair {
-        ($kind:ident, $high:literal) => {
-            test2_imm(|a: u32, b: u32, imm| {
-                holds(half(Type::$kind, a, $high), half(Type::$kind, b, $high), imm)
-            })
-        };
+    fn pair(half: impl Fn(u32) -> f32 + Copy + 'static) -> Handler {
+        test2_imm(move |a: u32, b: u32, imm| holds(half(a), half(b), imm))
     }
     Some(match (kind, high) {
-        (Type::F16x2, false) => pair!(F16, false),
-        (Type::F16x2, true) => pair!(F16, true),
-        (Type::Bf16x2, false) => pair!(Bf16, false),
-        (Type::Bf16x2, true) => pair!(Bf16, true),
+        (Type::F16x2, false) => pair(|pair| half(Type::F16, pair, false)),
+        (Type::F16x2, true) => pair(|pair| half(Type::F16, pair, true)),
+        (Type::Bf16x2, false) => pair(|pair| half(Type::Bf16, pair, false)),
+        (Type::Bf16x2, true) => pair(|pair| half(Type::Bf16, pair, true)),
         _ => return None,
     })
 }
@@ -195,23 +178,25 @@ pub(crate) fn select_by_sign(bytes: u32, condition: Type, flushed: bool) -> Opti
 
 /// testp: sets the predicate `ops[0]` if `ops[1]` is of the class.
 pub(crate) fn test_class(class: &str, kind: Type) -> Option<Handler> {
-    macro_rules! class {
-        ($t:ty) => {
-            match class {
-                "finite" => test1(|a: $t| a.is_finite()),
-                "infinite" => test1(|a: $t| a.is_infinite()),
-                "number" => test1(|a: $t| !a.is_nan()),
-                "notanumber" => test1(|a: $t| a.is_nan()),
-                // Zeros count as normal.
-                "normal" => test1(|a: $t| a.is_normal() || a == 0.0),
-                "subnormal" => test1(|a: $t| a.is_subnormal()),
-                _ => return None,
-            }
-        };
+    fn of<T: Copy + 'static>(
+        class: &str,
+        category: impl Fn(T) -> FpCategory + Copy + 'static,
+    ) -> Option<Handler> {
+        use FpCategory::{Infinite, Nan, Normal, Subnormal, Zero};
+        Some(match class {
+            "finite" => test1(move |a: T| !matches!(category(a), Nan | Infinite)),
+            "infinite" => test1(move |a: T| category(a) == Infinite),
+            "number" => test1(move |a: T| category(a) != Nan),
+            "notanumber" => test1(move |a: T| category(a) == Nan),
+            // Zeros count as normal.
+            "normal" => test1(move |a: T| matches!(category(a), Normal | Zero)),
+            "subnormal" => test1(move |a: T| category(a) == Subnormal),
+            _ => return None,
+        })
     }
-    Some(match kind {
-        Type::F32 => class!(f32),
-        Type::F64 => class!(f64),
-        _ => return None,
-    })
+    match kind {
+        Type::F32 => of(class, f32::classify),
+        Type::F64 => of(class, f64::classify),
+        _ => None,
+    }
 }

@@ -3,7 +3,7 @@
 //! and afterwards widens the result to the destination register. So here every type has one width.
 
 use super::float::{canonical, flush, saturate};
-use super::half::{Bf16, F16, decode, encode};
+use super::half::{Bf16, F16, Format, decode, encode};
 use super::round::{self, Rounding, round_to_odd};
 use crate::code::Handler;
 use crate::execute::lanes::{each1, each2, each3_imm, map1};
@@ -36,58 +36,87 @@ impl Conversion {
 
 /// Extends the low bits of a register to another: from `bits` of a register of `from` bytes to one of `to` bytes.
 pub(crate) fn extend(from: u32, bits: u32, signed: bool, to: u32) -> Option<Handler> {
-    macro_rules! table {
-        ($($from:literal $bits:literal $to:literal: $r:ty, $u:ty, $s:ty, $d:ty;)*) => {
-            match (from, bits, to, signed) {
-                $(
-                    ($from, $bits, $to, false) => Some(map1(|a: $r| a as $u as $d)),
-                    ($from, $bits, $to, true) => Some(map1(|a: $r| a as $s as $d)),
-                )*
-                _ => None,
-            }
-        };
-    }
-    table! {
-        2 8 2: u16, u8, i8, u16; 4 8 2: u32, u8, i8, u16; 8 8 2: u64, u8, i8, u16;
-        4 16 2: u32, u16, i16, u16; 8 16 2: u64, u16, i16, u16;
-        8 32 4: u64, u32, i32, u32;
-        2 8 4: u16, u8, i8, u32; 2 8 8: u16, u8, i8, u64;
-        2 16 4: u16, u16, i16, u32; 2 16 8: u16, u16, i16, u64;
-        4 32 8: u32, u32, i32, u64;
-    }
+    Some(match (from, bits, to, signed) {
+        (2, 8, 2, false) => map1(|a: u16| a as u8 as u16),
+        (2, 8, 2, true) => map1(|a: u16| a as i8 as u16),
+        (4, 8, 2, false) => map1(|a: u32| a as u8 as u16),
+        (4, 8, 2, true) => map1(|a: u32| a as i8 as u16),
+        (8, 8, 2, false) => map1(|a: u64| a as u8 as u16),
+        (8, 8, 2, true) => map1(|a: u64| a as i8 as u16),
+        (4, 16, 2, false) => map1(|a: u32| a as u16),
+        (4, 16, 2, true) => map1(|a: u32| a as i16 as u16),
+        (8, 16, 2, false) => map1(|a: u64| a as u16),
+        (8, 16, 2, true) => map1(|a: u64| a as i16 as u16),
+        (8, 32, 4, false) => map1(|a: u64| a as u32),
+        (8, 32, 4, true) => map1(|a: u64| a as i32 as u32),
+        (2, 8, 4, false) => map1(|a: u16| a as u8 as u32),
+        (2, 8, 4, true) => map1(|a: u16| a as i8 as u32),
+        (2, 8, 8, false) => map1(|a: u16| a as u8 as u64),
+        (2, 8, 8, true) => map1(|a: u16| a as i8 as u64),
+        (2, 16, 4, false) => map1(|a: u16| a as u32),
+        (2, 16, 4, true) => map1(|a: u16| a as i16 as u32),
+        (2, 16, 8, false) => map1(|a: u16| a as u64),
+        (2, 16, 8, true) => map1(|a: u16| a as i16 as u64),
+        (4, 32, 8, false) => map1(|a: u32| a as u64),
+        (4, 32, 8, true) => map1(|a: u32| a as i32 as u64),
+        _ => return None,
+    })
 }
 
 /// Between integer types; with `saturate`, to the nearest value of the destination. `ops[1]`, `ops[2]` and `ops[3]` are
 /// all the operand.
 pub(crate) fn integer(to: Type, from: Type, saturate: bool) -> Option<Handler> {
-    macro_rules! to {
-        ($s:ty, $($d:ident $t:ty, $w:ty;)*) => {
-            match (to, saturate) {
-                $(
-                    (Type::$d, false) => Some(map1(|a: $s| a as $t as $w)),
-                    (Type::$d, true) => Some(each1(|a: $s| {
-                        i128::from(a).clamp(i128::from(<$t>::MIN), i128::from(<$t>::MAX)) as $t as $w
-                    })),
-                )*
-                _ => None,
-            }
-        };
+    match from {
+        Type::U8 | Type::U16 => integer_to::<u16>(to, saturate),
+        Type::S8 | Type::S16 => integer_to::<i16>(to, saturate),
+        Type::U32 => integer_to::<u32>(to, saturate),
+        Type::S32 => integer_to::<i32>(to, saturate),
+        Type::U64 => integer_to::<u64>(to, saturate),
+        Type::S64 => integer_to::<i64>(to, saturate),
+        _ => None,
     }
-    macro_rules! from {
-        ($($kind:pat => $s:ty;)*) => {
-            match from {
-                $($kind => to! { $s,
-                    U8 u8, u16; S8 i8, i16; U16 u16, u16; S16 i16, i16;
-                    U32 u32, u32; S32 i32, i32; U64 u64, u64; S64 i64, i64;
-                },)*
-                _ => None,
-            }
-        };
+}
+
+/// From an integer of type `S`. A cast from 128 bits is as fast as one from `S`: the upper bits are not computed.
+fn integer_to<S: Copy + Into<i128> + 'static>(to: Type, saturate: bool) -> Option<Handler> {
+    fn either<S: Copy + Into<i128> + 'static, W: Copy + 'static>(
+        saturate: bool,
+        cast: impl Fn(i128) -> W + Copy + 'static,
+        nearest: impl Fn(i128) -> W + Copy + 'static,
+    ) -> Handler {
+        if saturate { each1(move |a: S| nearest(a.into())) } else { map1(move |a: S| cast(a.into())) }
     }
-    from! {
-        Type::U8 | Type::U16 => u16; Type::S8 | Type::S16 => i16;
-        Type::U32 => u32; Type::S32 => i32; Type::U64 => u64; Type::S64 => i64;
-    }
+    Some(match to {
+        Type::U8 => either::<S, u16>(
+            saturate,
+            |a| a as u8 as u16,
+            |a| a.clamp(u8::MIN.into(), u8::MAX.into()) as u8 as u16,
+        ),
+        Type::S8 => either::<S, i16>(
+            saturate,
+            |a| a as i8 as i16,
+            |a| a.clamp(i8::MIN.into(), i8::MAX.into()) as i8 as i16,
+        ),
+        Type::U16 => {
+            either::<S, u16>(saturate, |a| a as u16, |a| a.clamp(u16::MIN.into(), u16::MAX.into()) as u16)
+        }
+        Type::S16 => {
+            either::<S, i16>(saturate, |a| a as i16, |a| a.clamp(i16::MIN.into(), i16::MAX.into()) as i16)
+        }
+        Type::U32 => {
+            either::<S, u32>(saturate, |a| a as u32, |a| a.clamp(u32::MIN.into(), u32::MAX.into()) as u32)
+        }
+        Type::S32 => {
+            either::<S, i32>(saturate, |a| a as i32, |a| a.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
+        }
+        Type::U64 => {
+            either::<S, u64>(saturate, |a| a as u64, |a| a.clamp(u64::MIN.into(), u64::MAX.into()) as u64)
+        }
+        Type::S64 => {
+            either::<S, i64>(saturate, |a| a as i64, |a| a.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
+        }
+        _ => return None,
+    })
 }
 
 /// Returns the double next to an integer, and the exact error.
@@ -108,39 +137,42 @@ fn to_double(value: i128, rounding: Rounding) -> f64 {
 
 /// From an integer; `ops[1]`, `ops[2]` and `ops[3]` are all the operand.
 pub(crate) fn from_integer(to: Type, from: Type, how: Conversion) -> Option<Handler> {
-    let plain = how.imm() == 0;
-    macro_rules! each {
-        ($s:ty) => {
-            match to {
-                Type::F32 if plain => map1(|a: $s| a as f32),
-                Type::F64 if plain => map1(|a: $s| a as f64),
-                Type::F32 => each3_imm(|a: $s, _: $s, _: $s, imm| {
-                    let value = to_single(i128::from(a), Rounding::from_bits(imm));
-                    if imm & SATURATE != 0 { saturate(value) } else { value }
-                }),
-                Type::F64 => each3_imm(|a: $s, _: $s, _: $s, imm| {
-                    let value = to_double(i128::from(a), Rounding::from_bits(imm));
-                    if imm & SATURATE != 0 { value.clamp(0.0, 1.0) } else { value }
-                }),
-                Type::F16 => each3_imm(|a: $s, _: $s, _: $s, imm| {
-                    let (sum, error) = split(i128::from(a));
-                    encode::<F16>(limit(round_to_odd(sum, error), imm), Rounding::from_bits(imm))
-                }),
-                Type::Bf16 => each3_imm(|a: $s, _: $s, _: $s, imm| {
-                    let (sum, error) = split(i128::from(a));
-                    encode::<Bf16>(limit(round_to_odd(sum, error), imm), Rounding::from_bits(imm))
-                }),
-                _ => return None,
-            }
-        };
+    match from {
+        Type::U8 | Type::U16 => integer_as::<u16>(to, how, |a| a as f32, |a| a as f64),
+        Type::S8 | Type::S16 => integer_as::<i16>(to, how, |a| a as f32, |a| a as f64),
+        Type::U32 => integer_as::<u32>(to, how, |a| a as f32, |a| a as f64),
+        Type::S32 => integer_as::<i32>(to, how, |a| a as f32, |a| a as f64),
+        Type::U64 => integer_as::<u64>(to, how, |a| a as f32, |a| a as f64),
+        Type::S64 => integer_as::<i64>(to, how, |a| a as f32, |a| a as f64),
+        _ => None,
     }
-    Some(match from {
-        Type::U8 | Type::U16 => each!(u16),
-        Type::S8 | Type::S16 => each!(i16),
-        Type::U32 => each!(u32),
-        Type::S32 => each!(i32),
-        Type::U64 => each!(u64),
-        Type::S64 => each!(i64),
+}
+
+/// From an integer of type `S`, whose conversions without modifiers are given.
+fn integer_as<S: Copy + Into<i128> + 'static>(
+    to: Type,
+    how: Conversion,
+    single: impl Fn(S) -> f32 + Copy + 'static,
+    double: impl Fn(S) -> f64 + Copy + 'static,
+) -> Option<Handler> {
+    fn half<F: Format>(value: i128, imm: u64) -> u16 {
+        let (sum, error) = split(value);
+        encode::<F>(limit(round_to_odd(sum, error), imm), Rounding::from_bits(imm))
+    }
+    let plain = how.imm() == 0;
+    Some(match to {
+        Type::F32 if plain => map1(single),
+        Type::F64 if plain => map1(double),
+        Type::F32 => each3_imm(|a: S, _: S, _: S, imm| {
+            let value = to_single(a.into(), Rounding::from_bits(imm));
+            if imm & SATURATE != 0 { saturate(value) } else { value }
+        }),
+        Type::F64 => each3_imm(|a: S, _: S, _: S, imm| {
+            let value = to_double(a.into(), Rounding::from_bits(imm));
+            if imm & SATURATE != 0 { value.clamp(0.0, 1.0) } else { value }
+        }),
+        Type::F16 => each3_imm(|a: S, _: S, _: S, imm| half::<F16>(a.into(), imm)),
+        Type::Bf16 => each3_imm(|a: S, _: S, _: S, imm| half::<Bf16>(a.into(), imm)),
         _ => return None,
     })
 }
@@ -213,29 +245,32 @@ pub(crate) fn to_integer(to: Type, from: Type, how: Conversion) -> Option<Handle
 }
 
 fn integer_from<S: Source>(to: Type, double: bool) -> Option<Handler> {
-    macro_rules! to {
-        ($t:ty, $w:ty) => {
-            if double || size_of::<$t>() == 8 {
-                each3_imm(|a: S, _: S, _: S, imm| {
-                    let value = round::integral(a.double(imm), Rounding::from_bits(imm));
-                    (if value.is_nan() { (1 as $t) << (<$t>::BITS - 1) } else { value as $t }) as $w
-                })
-            } else {
-                each3_imm(|a: S, _: S, _: S, imm| {
-                    round::integral(a.double(imm), Rounding::from_bits(imm)) as $t as $w
-                })
-            }
-        };
+    /// For NaN, the result is `highest` or 0.
+    fn each<S: Source, W: Copy + 'static>(
+        has_highest: bool,
+        nearest: impl Fn(f64) -> W + Copy + 'static,
+        highest: impl Fn() -> W + Copy + 'static,
+    ) -> Handler {
+        if has_highest {
+            each3_imm(move |a: S, _: S, _: S, imm| {
+                let value = round::integral(a.double(imm), Rounding::from_bits(imm));
+                if value.is_nan() { highest() } else { nearest(value) }
+            })
+        } else {
+            each3_imm(move |a: S, _: S, _: S, imm| {
+                nearest(round::integral(a.double(imm), Rounding::from_bits(imm)))
+            })
+        }
     }
     Some(match to {
-        Type::U8 => to!(u8, u16),
-        Type::S8 => to!(i8, i16),
-        Type::U16 => to!(u16, u16),
-        Type::S16 => to!(i16, i16),
-        Type::U32 => to!(u32, u32),
-        Type::S32 => to!(i32, i32),
-        Type::U64 => to!(u64, u64),
-        Type::S64 => to!(i64, i64),
+        Type::U8 => each::<S, u16>(double, |value| value as u8 as u16, || 1 << 7),
+        Type::S8 => each::<S, i16>(double, |value| value as i8 as i16, || -1 << 7),
+        Type::U16 => each::<S, u16>(double, |value| value as u16, || 1 << 15),
+        Type::S16 => each::<S, i16>(double, |value| value as i16, || i16::MIN),
+        Type::U32 => each::<S, u32>(double, |value| value as u32, || 1 << 31),
+        Type::S32 => each::<S, i32>(double, |value| value as i32, || i32::MIN),
+        Type::U64 => each::<S, u64>(true, |value| value as u64, || 1 << 63),
+        Type::S64 => each::<S, i64>(true, |value| value as i64, || i64::MIN),
         _ => return None,
     })
 }
@@ -275,18 +310,17 @@ pub(crate) fn float(to: Type, from: Type, how: Conversion) -> Option<Handler> {
         }
         _ => {}
     }
-    macro_rules! from {
-        ($s:ty) => {
-            if how.integral { integral_to::<$s>(to) } else { float_to::<$s>(to) }
-        };
-    }
     match from {
-        Type::F16 => from!(Half),
-        Type::Bf16 => from!(Brain),
-        Type::F32 => from!(f32),
-        Type::F64 => from!(f64),
+        Type::F16 => float_from::<Half>(to, how.integral),
+        Type::Bf16 => float_from::<Brain>(to, how.integral),
+        Type::F32 => float_from::<f32>(to, how.integral),
+        Type::F64 => float_from::<f64>(to, how.integral),
         _ => None,
     }
+}
+
+fn float_from<S: Source>(to: Type, integral: bool) -> Option<Handler> {
+    if integral { integral_to::<S>(to) } else { float_to::<S>(to) }
 }
 
 /// Returns the f16 NaN with the sign and the first bits of the payload of a double.
@@ -350,18 +384,13 @@ fn integral_to<S: Source>(to: Type) -> Option<Handler> {
 
 /// `cvt.rn.f16x2.f32 d, a, b`: `a` to the upper half, `b` to the lower one; `ops[3]` is ignored.
 pub(crate) fn pack_halves(to: Type) -> Option<Handler> {
-    macro_rules! pack {
-        ($format:ident) => {
-            each3_imm(|a: f32, b: f32, _: f32, imm| {
-                let half =
-                    |value: f32| encode::<$format>(limit(value.double(0), imm), Rounding::from_bits(imm));
-                u32::from(half(a)) << 16 | u32::from(half(b))
-            })
-        };
+    fn pack<F: Format>(a: f32, b: f32, _: f32, imm: u64) -> u32 {
+        let half = |value: f32| encode::<F>(limit(value.double(0), imm), Rounding::from_bits(imm));
+        u32::from(half(a)) << 16 | u32::from(half(b))
     }
     Some(match to {
-        Type::F16x2 => pack!(F16),
-        Type::Bf16x2 => pack!(Bf16),
+        Type::F16x2 => each3_imm(pack::<F16>),
+        Type::Bf16x2 => each3_imm(pack::<Bf16>),
         _ => return None,
     })
 }

@@ -85,6 +85,7 @@ unsafe fn compute<const OPERATION: u8>(
         Rounding::Zero => 3_u32,
     };
     let wanted = (usual & !0x6000) | mode << 13;
+    // The loop around an instruction. It is no function, because `asm!` takes its text from literals only.
     macro_rules! loop_of {
         ($($operation:literal),*) => {
             // SAFETY: reads and writes 256 bytes of each; the rounding mode is the usual one at the end, and exceptions, whose

@@ -65,49 +65,34 @@ fn modified(imm: u64, inputs: [f32; 3], operation: impl Fn([f32; 3], Rounding) -
     if imm & SATURATE != 0 { saturate(result) } else { result }
 }
 
-/// One handler for each of the common modifiers, and one that reads `imm` for all the others.
-macro_rules! single {
-    ($map:ident, $modifiers:ident, |$($x:ident),*| $nearest:expr, $general:expr) => {
-        match ($modifiers.rounding, $modifiers.flush, $modifiers.saturate) {
-            (Rounding::Nearest, false, false) => $map(|$($x: f32),*| canonical($nearest)),
-            (Rounding::Nearest, true, false) => $map(|$($x: f32),*| {
-                $(let $x = flush($x);)*
-                flush(canonical($nearest))
-            }),
-            (Rounding::Nearest, false, true) => $map(|$($x: f32),*| saturate($nearest)),
-            (Rounding::Nearest, true, true) => $map(|$($x: f32),*| {
-                $(let $x = flush($x);)*
-                saturate(flush($nearest))
-            }),
-            _ => each3_imm($general),
+/// One handler for each of the common modifiers, and one that reads `imm` for all the others. An operation that has fewer
+/// operands ignores the last ones, which are registers or constants of the same width.
+fn single(
+    m: Modifiers,
+    nearest: impl Fn([f32; 3]) -> f32 + Copy + 'static,
+    general: impl Fn([f32; 3], Rounding) -> f32 + Copy + 'static,
+) -> Handler {
+    match (m.rounding, m.flush, m.saturate) {
+        (Rounding::Nearest, false, false) => map3(move |a, b, c| canonical(nearest([a, b, c]))),
+        (Rounding::Nearest, true, false) => {
+            map3(move |a, b, c| flush(canonical(nearest([flush(a), flush(b), flush(c)]))))
         }
-    };
+        (Rounding::Nearest, false, true) => map3(move |a, b, c| saturate(nearest([a, b, c]))),
+        (Rounding::Nearest, true, true) => {
+            map3(move |a, b, c| saturate(flush(nearest([flush(a), flush(b), flush(c)]))))
+        }
+        _ => each3_imm(move |a, b, c, imm| modified(imm, [a, b, c], general)),
+    }
 }
 
 /// add, sub, mul, div: `ops[0] = ops[1] op ops[2]`. `ops[3]` must be a register or constant of the same width.
 pub(crate) fn binary(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
     Some(match (name, kind) {
-        ("add", Type::F32) => single!(map2, m, |a, b| a + b, |a: f32, b: f32, _: f32, imm| modified(
-            imm,
-            [a, b, 0.0],
-            |[a, b, _], mode| round::add32(a, b, mode)
-        )),
-        ("sub", Type::F32) => single!(map2, m, |a, b| a - b, |a: f32, b: f32, _: f32, imm| modified(
-            imm,
-            [a, b, 0.0],
-            |[a, b, _], mode| round::add32(a, -b, mode)
-        )),
+        ("add", Type::F32) => single(m, |[a, b, _]| a + b, |[a, b, _], mode| round::add32(a, b, mode)),
+        ("sub", Type::F32) => single(m, |[a, b, _]| a - b, |[a, b, _], mode| round::add32(a, -b, mode)),
         ("mul", Type::F32) if m.flush => flushed_multiply_add(m, true),
-        ("mul", Type::F32) => single!(map2, m, |a, b| a * b, |a: f32, b: f32, _: f32, imm| modified(
-            imm,
-            [a, b, 0.0],
-            |[a, b, _], mode| round::mul32(a, b, mode)
-        )),
-        ("div", Type::F32) => single!(map2, m, |a, b| a / b, |a: f32, b: f32, _: f32, imm| modified(
-            imm,
-            [a, b, 0.0],
-            |[a, b, _], mode| round::div32(a, b, mode)
-        )),
+        ("mul", Type::F32) => single(m, |[a, b, _]| a * b, |[a, b, _], mode| round::mul32(a, b, mode)),
+        ("div", Type::F32) => single(m, |[a, b, _]| a / b, |[a, b, _], mode| round::div32(a, b, mode)),
         (_, Type::F64) => double_binary(name, m)?,
         _ => return None,
     })
@@ -151,11 +136,7 @@ fn double_binary(name: &str, m: Modifiers) -> Option<Handler> {
 pub(crate) fn multiply_add(kind: Type, m: Modifiers) -> Option<Handler> {
     Some(match kind {
         Type::F32 if m.flush => flushed_multiply_add(m, false),
-        Type::F32 => single!(map3, m, |a, b, c| a.mul_add(b, c), |a: f32, b: f32, c: f32, imm| modified(
-            imm,
-            [a, b, c],
-            |[a, b, c], mode| round::fma32(a, b, c, mode)
-        )),
+        Type::F32 => single(m, |[a, b, c]| a.mul_add(b, c), |[a, b, c], mode| round::fma32(a, b, c, mode)),
         Type::F64 if m.flush || m.saturate => return None,
         Type::F64 if m.rounding == Rounding::Nearest => checked(
             |a: f64, b: f64, c: f64| a.mul_add(b, c),
@@ -205,16 +186,8 @@ fn zero_of_product(a: f32, b: f32) -> f32 {
 /// sqrt and rcp with IEEE rounding: `ops[1]`, `ops[2]` and `ops[3]` are all the operand.
 pub(crate) fn root(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
     Some(match (name, kind) {
-        ("sqrt", Type::F32) => single!(map1, m, |a| a.sqrt(), |a: f32, _: f32, _: f32, imm| modified(
-            imm,
-            [a; 3],
-            |[a, ..], mode| round::sqrt32(a, mode)
-        )),
-        ("rcp", Type::F32) => single!(map1, m, |a| 1.0 / a, |a: f32, _: f32, _: f32, imm| modified(
-            imm,
-            [a; 3],
-            |[a, ..], mode| round::div32(1.0, a, mode)
-        )),
+        ("sqrt", Type::F32) => single(m, |[a, ..]| a.sqrt(), |[a, ..], mode| round::sqrt32(a, mode)),
+        ("rcp", Type::F32) => single(m, |[a, ..]| 1.0 / a, |[a, ..], mode| round::div32(1.0, a, mode)),
         (_, Type::F64) if m.flush || m.saturate => return None,
         ("sqrt", Type::F64) if m.rounding == Rounding::Nearest => {
             map1(|a: f64| round::with_nan64(a.sqrt(), [a]))
@@ -234,25 +207,23 @@ pub(crate) fn root(name: &str, kind: Type, m: Modifiers) -> Option<Handler> {
 
 /// The `.approx` functions of one operand.
 pub(crate) fn approximate(name: &str, kind: Type, flushed: bool) -> Option<Handler> {
-    macro_rules! both {
-        ($f:expr) => {
-            if flushed {
-                each1(|a: f32| flush(canonical($f(f64::from(flush(a))) as f32)))
-            } else {
-                each1(|a: f32| canonical($f(f64::from(a)) as f32))
-            }
-        };
+    fn both(flushed: bool, f: impl Fn(f64) -> f64 + Copy + 'static) -> Handler {
+        if flushed {
+            each1(move |a: f32| flush(canonical(f(f64::from(flush(a))) as f32)))
+        } else {
+            each1(move |a: f32| canonical(f(f64::from(a)) as f32))
+        }
     }
     Some(match (name, kind) {
-        ("rcp", Type::F32) => both!(|a: f64| 1.0 / a),
-        ("sqrt", Type::F32) => both!(f64::sqrt),
-        ("rsqrt", Type::F32) => both!(|a: f64| 1.0 / a.sqrt()),
+        ("rcp", Type::F32) => both(flushed, |a: f64| 1.0 / a),
+        ("sqrt", Type::F32) => both(flushed, f64::sqrt),
+        ("rsqrt", Type::F32) => both(flushed, |a: f64| 1.0 / a.sqrt()),
         ("sin" | "cos", Type::F32) => circular(name == "cos", flushed),
         ("lg2", Type::F32) if flushed => map1(|a: f32| flush(log2(flush(a)))),
         ("lg2", Type::F32) => map1(log2),
         ("ex2", Type::F32) if flushed => map1(|a: f32| flush(exp2(flush(a)))),
         ("ex2", Type::F32) => map1(exp2),
-        ("tanh", Type::F32) => both!(f64::tanh),
+        ("tanh", Type::F32) => both(flushed, f64::tanh),
         // Only the upper 32 bits of the result count; hardware leaves the lower ones zero.
         ("rcp", Type::F64) if flushed => each1(|a: f64| upper_half(1.0 / flush64(a))),
         ("rsqrt", Type::F64) if flushed => each1(|a: f64| upper_half(1.0 / flush64(a).sqrt())),

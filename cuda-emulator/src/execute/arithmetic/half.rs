@@ -197,54 +197,39 @@ impl HalfModifiers {
     }
 }
 
-/// Expands `$element!(format, …)` for one element or two, depending on the type.
-macro_rules! by_format {
-    ($kind:expr, $one:ident, $pair:ident) => {
-        match $kind {
-            Type::F16 => Some($one!(F16)),
-            Type::Bf16 => Some($one!(Bf16)),
-            Type::F16x2 => Some($pair!(F16)),
-            Type::Bf16x2 => Some($pair!(Bf16)),
-            _ => None,
-        }
-    };
-}
-
 /// add, sub, mul, min, max; `ops[3]` is ignored, of the same width.
 pub(crate) fn binary(name: &str, kind: Type, m: HalfModifiers) -> Option<Handler> {
-    macro_rules! operation {
-        ($f:expr) => {{
-            macro_rules! one {
-                ($format:ident) => {
-                    each3_imm(|a: u16, b: u16, _: u16, imm| {
-                        finish::<$format>($f(input::<$format>(a, imm), input::<$format>(b, imm), imm), imm)
-                    })
-                };
-            }
-            macro_rules! pair {
-                ($format:ident) => {
-                    each3_imm(|a: u32, b: u32, _: u32, imm| {
-                        pair2(a, b, |a, b| {
-                            let value = $f(input::<$format>(a, imm), input::<$format>(b, imm), imm);
-                            finish::<$format>(value, imm)
-                        })
-                    })
-                };
-            }
-            by_format!(kind, one, pair)
-        }};
-    }
     if (m.relu || m.xor_sign) && !matches!(name, "min" | "max") {
         return None;
     }
     match name {
-        "add" if !m.propagate => operation!(|a: f64, b: f64, _| a + b),
-        "sub" if !m.propagate => operation!(|a: f64, b: f64, _| a - b),
-        "mul" if !m.propagate => operation!(|a: f64, b: f64, _| a * b),
-        "min" if !m.saturate && !m.relu => operation!(least),
-        "max" if !m.saturate && !m.relu => operation!(most),
+        "add" if !m.propagate => of_two(kind, |a, b, _| a + b),
+        "sub" if !m.propagate => of_two(kind, |a, b, _| a - b),
+        "mul" if !m.propagate => of_two(kind, |a, b, _| a * b),
+        "min" if !m.saturate && !m.relu => of_two(kind, least),
+        "max" if !m.saturate && !m.relu => of_two(kind, most),
         _ => None,
     }
+}
+
+/// The handler of an operation with two operands.
+fn of_two(kind: Type, f: impl Fn(f64, f64, u64) -> f64 + Copy + 'static) -> Option<Handler> {
+    fn element<F: Format>(a: u16, b: u16, imm: u64, f: impl Fn(f64, f64, u64) -> f64) -> u16 {
+        finish::<F>(f(input::<F>(a, imm), input::<F>(b, imm), imm), imm)
+    }
+    fn one<F: Format>(f: impl Fn(f64, f64, u64) -> f64 + Copy + 'static) -> Handler {
+        each3_imm(move |a: u16, b: u16, _: u16, imm| element::<F>(a, b, imm, f))
+    }
+    fn pair<F: Format>(f: impl Fn(f64, f64, u64) -> f64 + Copy + 'static) -> Handler {
+        each3_imm(move |a: u32, b: u32, _: u32, imm| pair2(a, b, |a, b| element::<F>(a, b, imm, f)))
+    }
+    Some(match kind {
+        Type::F16 => one::<F16>(f),
+        Type::Bf16 => one::<Bf16>(f),
+        Type::F16x2 => pair::<F16>(f),
+        Type::Bf16x2 => pair::<Bf16>(f),
+        _ => return None,
+    })
 }
 
 /// fma.
@@ -252,50 +237,23 @@ pub(crate) fn multiply_add(kind: Type, m: HalfModifiers) -> Option<Handler> {
     fn element<F: Format>(a: u16, b: u16, c: u16, imm: u64) -> u16 {
         finish::<F>(fused(input::<F>(a, imm), input::<F>(b, imm), input::<F>(c, imm)), imm)
     }
-    macro_rules! one {
-        ($format:ident) => {
-            each3_imm(|a: u16, b: u16, c: u16, imm| element::<$format>(a, b, c, imm))
-        };
-    }
-    macro_rules! pair {
-        ($format:ident) => {
-            each3_imm(|a: u32, b: u32, c: u32, imm| {
-                pair3(a, b, c, |a, b, c| element::<$format>(a, b, c, imm))
-            })
-        };
+    fn pair<F: Format>(a: u32, b: u32, c: u32, imm: u64) -> u32 {
+        pair3(a, b, c, |a, b, c| element::<F>(a, b, c, imm))
     }
     if m.propagate || (m.saturate && m.relu) {
         return None;
     }
-    by_format!(kind, one, pair)
+    Some(match kind {
+        Type::F16 => each3_imm(element::<F16>),
+        Type::Bf16 => each3_imm(element::<Bf16>),
+        Type::F16x2 => each3_imm(pair::<F16>),
+        Type::Bf16x2 => each3_imm(pair::<Bf16>),
+        _ => return None,
+    })
 }
 
 /// abs, neg, ex2, tanh.
 pub(crate) fn unary(name: &str, kind: Type, flush: bool) -> Option<Handler> {
-    macro_rules! bits {
-        ($f:expr) => {
-            match kind {
-                Type::F16 | Type::Bf16 => Some(each1(|a: u16| $f(a))),
-                Type::F16x2 | Type::Bf16x2 => Some(each1(|a: u32| pair1(a, $f))),
-                _ => None,
-            }
-        };
-    }
-    macro_rules! function {
-        ($f:expr) => {{
-            macro_rules! one {
-                ($format:ident) => {
-                    each1(|a: u16| finish::<$format>($f(decode::<$format>(a)), 0))
-                };
-            }
-            macro_rules! pair {
-                ($format:ident) => {
-                    each1(|a: u32| pair1(a, |a| finish::<$format>($f(decode::<$format>(a)), 0)))
-                };
-            }
-            by_format!(kind, one, pair)
-        }};
-    }
     fn flushed_f16(a: u16) -> u16 {
         if a & 0x7c00 == 0 { a & 0x8000 } else { a }
     }
@@ -304,15 +262,32 @@ pub(crate) fn unary(name: &str, kind: Type, flush: bool) -> Option<Handler> {
     }
     let half = matches!(kind, Type::F16 | Type::F16x2);
     match (name, half, flush) {
-        ("abs", true, true) => bits!(|a: u16| canonical::<0x7c00>(flushed_f16(a) & 0x7fff)),
-        ("neg", true, true) => bits!(|a: u16| canonical::<0x7c00>(flushed_f16(a) ^ 0x8000)),
-        ("abs", true, false) => bits!(|a: u16| canonical::<0x7c00>(a & 0x7fff)),
-        ("neg", true, false) => bits!(|a: u16| canonical::<0x7c00>(a ^ 0x8000)),
-        ("abs", false, false) => bits!(|a: u16| canonical::<0x7f80>(a & 0x7fff)),
-        ("neg", false, false) => bits!(|a: u16| canonical::<0x7f80>(a ^ 0x8000)),
-        ("ex2", ..) => function!(f64::exp2),
-        ("tanh", ..) => function!(f64::tanh),
+        ("abs", true, true) => of_bits(kind, |a| canonical::<0x7c00>(flushed_f16(a) & 0x7fff)),
+        ("neg", true, true) => of_bits(kind, |a| canonical::<0x7c00>(flushed_f16(a) ^ 0x8000)),
+        ("abs", true, false) => of_bits(kind, |a| canonical::<0x7c00>(a & 0x7fff)),
+        ("neg", true, false) => of_bits(kind, |a| canonical::<0x7c00>(a ^ 0x8000)),
+        ("abs", false, false) => of_bits(kind, |a| canonical::<0x7f80>(a & 0x7fff)),
+        ("neg", false, false) => of_bits(kind, |a| canonical::<0x7f80>(a ^ 0x8000)),
+        ("ex2", ..) => of_one(kind, f64::exp2),
+        ("tanh", ..) => of_one(kind, f64::tanh),
         _ => None,
+    }
+}
+
+/// The handler of an operation on the bits of an element.
+fn of_bits(kind: Type, f: impl Fn(u16) -> u16 + Copy + 'static) -> Option<Handler> {
+    match kind {
+        Type::F16 | Type::Bf16 => Some(each1(f)),
+        Type::F16x2 | Type::Bf16x2 => Some(each1(move |a: u32| pair1(a, f))),
+        _ => None,
+    }
+}
+
+/// The handler of a function of one operand.
+fn of_one(kind: Type, f: impl Fn(f64) -> f64 + Copy + 'static) -> Option<Handler> {
+    match kind {
+        Type::F16 | Type::F16x2 => of_bits(kind, move |a| finish::<F16>(f(decode::<F16>(a)), 0)),
+        _ => of_bits(kind, move |a| finish::<Bf16>(f(decode::<Bf16>(a)), 0)),
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Integer arithmetic. Each function returns the handler for a type, or `None` when the instruction has no such form.
 
+use super::half::pair2;
 use crate::code::Handler;
 use crate::execute::by_type::{by_sign, by_width};
 use crate::execute::lanes::{each2, map1, map2, map3, map3_imm};
@@ -159,43 +160,44 @@ pub(crate) fn dot_product(name: &str, first: Type, second: Type) -> Option<Handl
         let products = (0..2).map(|i| half(a, i, first).wrapping_mul(byte(b, at + i, second)));
         products.fold(c, |sum, product| sum.wrapping_add(product as u32))
     }
-    macro_rules! signs {
-        ($f:ident $(, $extra:literal)?) => {
-            match (first, second) {
-                (Type::U32, Type::U32) => map3(|a, b, c| $f(a, b, c, [false, false] $(, $extra)?)),
-                (Type::U32, Type::S32) => map3(|a, b, c| $f(a, b, c, [false, true] $(, $extra)?)),
-                (Type::S32, Type::U32) => map3(|a, b, c| $f(a, b, c, [true, false] $(, $extra)?)),
-                (Type::S32, Type::S32) => map3(|a, b, c| $f(a, b, c, [true, true] $(, $extra)?)),
-                _ => return None,
-            }
-        };
+    /// One handler for each pair of signs.
+    fn signs(
+        first: Type,
+        second: Type,
+        f: impl Fn(u32, u32, u32, [bool; 2]) -> u32 + Copy + 'static,
+    ) -> Option<Handler> {
+        Some(match (first, second) {
+            (Type::U32, Type::U32) => map3(move |a, b, c| f(a, b, c, [false, false])),
+            (Type::U32, Type::S32) => map3(move |a, b, c| f(a, b, c, [false, true])),
+            (Type::S32, Type::U32) => map3(move |a, b, c| f(a, b, c, [true, false])),
+            (Type::S32, Type::S32) => map3(move |a, b, c| f(a, b, c, [true, true])),
+            _ => return None,
+        })
     }
-    Some(match name {
-        "dp4a" => signs!(four),
-        "dp2a.lo" => signs!(two, false),
-        "dp2a.hi" => signs!(two, true),
-        _ => return None,
-    })
+    match name {
+        "dp4a" => signs(first, second, four),
+        "dp2a.lo" => signs(first, second, |a, b, c, signs| two(a, b, c, signs, false)),
+        "dp2a.hi" => signs(first, second, |a, b, c, signs| two(a, b, c, signs, true)),
+        _ => None,
+    }
 }
 
 /// add, min and max of two 16-bit halves in a 32-bit register.
 pub(crate) fn binary_pair(name: &str, kind: Type) -> Option<Handler> {
-    macro_rules! pair {
-        ($t:ty, $f:expr) => {
-            map2(|a: u32, b: u32| {
-                let each = |shift: u32| u32::from($f((a >> shift) as $t, (b >> shift) as $t) as u16) << shift;
-                each(0) | each(16)
-            })
-        };
+    fn halves(f: impl Fn(u16, u16) -> u16 + Copy + 'static) -> Handler {
+        map2(move |a: u32, b: u32| pair2(a, b, f))
+    }
+    fn signed(f: impl Fn(i16, i16) -> i16 + Copy + 'static) -> Handler {
+        halves(move |a, b| f(a.cast_signed(), b.cast_signed()).cast_unsigned())
     }
     Some(match (name, kind) {
-        ("add", Type::U16x2 | Type::S16x2) => pair!(u16, u16::wrapping_add),
-        ("min", Type::U16x2) => pair!(u16, u16::min),
-        ("max", Type::U16x2) => pair!(u16, u16::max),
-        ("min", Type::S16x2) => pair!(i16, i16::min),
-        ("max", Type::S16x2) => pair!(i16, i16::max),
-        ("min.relu", Type::S16x2) => pair!(i16, |a: i16, b: i16| a.min(b).max(0)),
-        ("max.relu", Type::S16x2) => pair!(i16, |a: i16, b: i16| a.max(b).max(0)),
+        ("add", Type::U16x2 | Type::S16x2) => halves(u16::wrapping_add),
+        ("min", Type::U16x2) => halves(u16::min),
+        ("max", Type::U16x2) => halves(u16::max),
+        ("min", Type::S16x2) => signed(i16::min),
+        ("max", Type::S16x2) => signed(i16::max),
+        ("min.relu", Type::S16x2) => signed(|a, b| a.min(b).max(0)),
+        ("max.relu", Type::S16x2) => signed(|a, b| a.max(b).max(0)),
         _ => return None,
     })
 }

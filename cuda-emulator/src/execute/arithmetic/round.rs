@@ -48,27 +48,41 @@ impl Rounding {
     }
 }
 
-macro_rules! steer {
-    ($name:ident, $t:ty) => {
-        /// `nearest` is the exact value rounded to nearest; `exact` is the exact value's order relative to it.
-        #[inline(always)]
-        pub(crate) fn $name(nearest: $t, exact: Ordering, rounding: Rounding) -> $t {
-            let smaller = match rounding {
-                Rounding::Nearest => return nearest,
-                Rounding::Zero => nearest.is_sign_positive(),
-                Rounding::Down => true,
-                Rounding::Up => false,
-            };
-            match exact {
-                Ordering::Less if smaller => nearest.next_down(),
-                Ordering::Greater if !smaller => nearest.next_up(),
-                _ => nearest,
-            }
-        }
-    };
+/// `nearest` is the exact value rounded to nearest; `exact` is the exact value's order relative to it.
+#[inline(always)]
+pub(crate) fn steer32(nearest: f32, exact: Ordering, rounding: Rounding) -> f32 {
+    match step(nearest.is_sign_positive(), exact, rounding) {
+        Ordering::Less => nearest.next_down(),
+        Ordering::Equal => nearest,
+        Ordering::Greater => nearest.next_up(),
+    }
 }
-steer!(steer32, f32);
-steer!(steer64, f64);
+
+/// As [`steer32`].
+#[inline(always)]
+pub(crate) fn steer64(nearest: f64, exact: Ordering, rounding: Rounding) -> f64 {
+    match step(nearest.is_sign_positive(), exact, rounding) {
+        Ordering::Less => nearest.next_down(),
+        Ordering::Equal => nearest,
+        Ordering::Greater => nearest.next_up(),
+    }
+}
+
+/// Returns on which side of the nearest number the rounded one is.
+#[inline(always)]
+fn step(is_positive: bool, exact: Ordering, rounding: Rounding) -> Ordering {
+    let smaller = match rounding {
+        Rounding::Nearest => return Ordering::Equal,
+        Rounding::Zero => is_positive,
+        Rounding::Down => true,
+        Rounding::Up => false,
+    };
+    match exact {
+        Ordering::Less if smaller => Ordering::Less,
+        Ordering::Greater if !smaller => Ordering::Greater,
+        _ => Ordering::Equal,
+    }
+}
 
 /// The sum of two doubles and its exact error (when nothing overflows).
 #[inline(always)]

@@ -86,35 +86,26 @@ pub(crate) fn e5m2(bits: u8) -> f32 {
 
 /// `cvt.rn.satfinite.{e4m3x2,e5m2x2}.f32`: two f32 to two bytes, `ops[1]` above `ops[2]`; `imm` may be [`RELU`].
 pub(crate) fn pack(name: &str) -> Option<Handler> {
-    macro_rules! handler {
-        ($f:ident) => {
-            each3_imm(|a: f32, b: f32, _: f32, imm| {
-                let element = |value: f32| u16::from(narrow::<$f>(f64::from(value), imm & RELU != 0));
-                element(a) << 8 | element(b)
-            })
-        };
+    fn two<F: Tiny>(a: f32, b: f32, _: f32, imm: u64) -> u16 {
+        let element = |value: f32| u16::from(narrow::<F>(f64::from(value), imm & RELU != 0));
+        element(a) << 8 | element(b)
     }
     match name {
-        "e4m3x2" => Some(handler!(E4m3)),
-        "e5m2x2" => Some(handler!(E5m2)),
+        "e4m3x2" => Some(each3_imm(two::<E4m3>)),
+        "e5m2x2" => Some(each3_imm(two::<E5m2>)),
         _ => None,
     }
 }
 
 /// As [`pack`], from the two halves of `ops[1]`; `ops[2]` and `ops[3]` are the same.
 pub(crate) fn pack_halves(name: &str) -> Option<Handler> {
-    macro_rules! handler {
-        ($f:ident) => {
-            each3_imm(|a: u32, _: u32, _: u32, imm| {
-                let element =
-                    |bits: u32| u16::from(narrow::<$f>(decode::<F16>(bits as u16), imm & RELU != 0));
-                element(a >> 16) << 8 | element(a)
-            })
-        };
+    fn two<F: Tiny>(a: u32, _: u32, _: u32, imm: u64) -> u16 {
+        let element = |bits: u32| u16::from(narrow::<F>(decode::<F16>(bits as u16), imm & RELU != 0));
+        element(a >> 16) << 8 | element(a)
     }
     match name {
-        "e4m3x2" => Some(handler!(E4m3)),
-        "e5m2x2" => Some(handler!(E5m2)),
+        "e4m3x2" => Some(each3_imm(two::<E4m3>)),
+        "e5m2x2" => Some(each3_imm(two::<E5m2>)),
         _ => None,
     }
 }
@@ -207,18 +198,14 @@ pub(crate) fn pack_fields(bits: u32, signed: bool) -> Option<Handler> {
             if signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
         value.clamp(least, most) as u32 & ((1 << bits) - 1)
     }
-    macro_rules! handler {
-        ($bits:literal, $signed:literal) => {
-            each3_imm(|a: i32, b: i32, c: u32, _| {
-                c << (2 * $bits) | field(a, $bits, $signed) << $bits | field(b, $bits, $signed)
-            })
-        };
+    fn two<const BITS: u32, const SIGNED: bool>(a: i32, b: i32, c: u32, _: u64) -> u32 {
+        c << (2 * BITS) | field(a, BITS, SIGNED) << BITS | field(b, BITS, SIGNED)
     }
     Some(match (bits, signed) {
-        (2, false) => handler!(2, false),
-        (2, true) => handler!(2, true),
-        (4, false) => handler!(4, false),
-        (4, true) => handler!(4, true),
+        (2, false) => each3_imm(two::<2, false>),
+        (2, true) => each3_imm(two::<2, true>),
+        (4, false) => each3_imm(two::<4, false>),
+        (4, true) => each3_imm(two::<4, true>),
         _ => return None,
     })
 }

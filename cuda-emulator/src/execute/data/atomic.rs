@@ -20,12 +20,13 @@ handler! {
 }
 
 /// A word that the host's atomics work on.
-trait Word: Copy + 'static {
+pub(super) trait Word: Copy + 'static {
     /// # Safety
     /// `place` is valid for atomic access and aligned.
     unsafe fn replace(place: *mut Self, f: impl Fn(Self) -> Self) -> Self;
 }
 
+/// Implements [`Word`] for the numbers that the standard library has atomics of, which have no trait.
 macro_rules! word {
     ($($t:ty, $atomic:ty;)*) => {
         $(impl Word for $t {
@@ -116,37 +117,61 @@ unsafe fn replace_as<T: Copy, W: Word>(place: *mut T, f: impl Fn(T) -> T) -> T {
 /// Both are valid for the element, the first for atomic access and aligned.
 pub(crate) type Reduction = unsafe fn(*mut u8, *const u8);
 
-macro_rules! reductions {
-    ($($operation:literal, $kind:ident, $word:ty, $f:expr;)*) => {
-        /// The reductions of cp.reduce.async.bulk. As on an H200, sums keep subnormals, and NaNs as they are.
-        static REDUCTIONS: &[(&str, Type, Reduction)] = &[$(($operation, Type::$kind, {
-            unsafe fn reduce(to: *mut u8, from: *const u8) {
-                let f: fn($word, $word) -> $word = $f;
-                // SAFETY: `to` is valid for atomic access and `from` for a read, both of this number's width, by the
-                // contract of the table's functions; every bit pattern is valid for a number.
-                unsafe {
-                    let value = from.cast::<$word>().read_unaligned();
-                    replace(to.cast::<$word>(), |old| f(old, value));
-                }
+/// The reductions of cp.reduce.async.bulk. As on an H200, sums keep subnormals, and NaNs as they are.
+static REDUCTIONS: &[(&str, Type, Reduction)] = &[
+    ("and", Type::B32, reduction_of(|a: u32, b: u32| a & b)),
+    ("or", Type::B32, reduction_of(|a: u32, b: u32| a | b)),
+    ("xor", Type::B32, reduction_of(|a: u32, b: u32| a ^ b)),
+    ("and", Type::B64, reduction_of(|a: u64, b: u64| a & b)),
+    ("or", Type::B64, reduction_of(|a: u64, b: u64| a | b)),
+    ("xor", Type::B64, reduction_of(|a: u64, b: u64| a ^ b)),
+    ("add", Type::U32, reduction_of(u32::wrapping_add)),
+    ("add", Type::S32, reduction_of(u32::wrapping_add)),
+    ("add", Type::U64, reduction_of(u64::wrapping_add)),
+    ("add", Type::S64, reduction_of(u64::wrapping_add)),
+    ("inc", Type::U32, reduction_of(|a: u32, b: u32| if a >= b { 0 } else { a + 1 })),
+    ("dec", Type::U32, reduction_of(|a: u32, b: u32| if a == 0 || a > b { b } else { a - 1 })),
+    ("min", Type::U32, reduction_of(u32::min)),
+    ("max", Type::U32, reduction_of(u32::max)),
+    ("min", Type::U64, reduction_of(u64::min)),
+    ("max", Type::U64, reduction_of(u64::max)),
+    ("min", Type::S32, reduction_of(i32::min)),
+    ("max", Type::S32, reduction_of(i32::max)),
+    ("min", Type::S64, reduction_of(i64::min)),
+    ("max", Type::S64, reduction_of(i64::max)),
+    ("add", Type::F32, reduction_of(|a: f32, b: f32| canonical(a + b))),
+    (
+        "add",
+        Type::F64,
+        reduction_of(|a: f64, b: f64| {
+            if b.is_nan() {
+                b
+            } else if a.is_nan() {
+                a
+            } else {
+                a + b
             }
-            reduce
-        }),)*];
-    };
-}
-reductions! {
-    "and", B32, u32, |a, b| a & b; "or", B32, u32, |a, b| a | b; "xor", B32, u32, |a, b| a ^ b;
-    "and", B64, u64, |a, b| a & b; "or", B64, u64, |a, b| a | b; "xor", B64, u64, |a, b| a ^ b;
-    "add", U32, u32, u32::wrapping_add; "add", S32, u32, u32::wrapping_add;
-    "add", U64, u64, u64::wrapping_add; "add", S64, u64, u64::wrapping_add;
-    "inc", U32, u32, |a, b| if a >= b { 0 } else { a + 1 };
-    "dec", U32, u32, |a, b| if a == 0 || a > b { b } else { a - 1 };
-    "min", U32, u32, u32::min; "max", U32, u32, u32::max; "min", U64, u64, u64::min; "max", U64, u64, u64::max;
-    "min", S32, i32, i32::min; "max", S32, i32, i32::max; "min", S64, i64, i64::min; "max", S64, i64, i64::max;
-    "add", F32, f32, |a, b| canonical(a + b);
-    "add", F64, f64, |a, b| if b.is_nan() { b } else if a.is_nan() { a } else { a + b };
-    "add.noftz", F16, u16, add::<half::F16>; "add.noftz", Bf16, u16, add::<half::Bf16>;
-    "min", F16, u16, half::least_bits::<half::F16>; "max", F16, u16, half::most_bits::<half::F16>;
-    "min", Bf16, u16, half::least_bits::<half::Bf16>; "max", Bf16, u16, half::most_bits::<half::Bf16>;
+        }),
+    ),
+    ("add.noftz", Type::F16, reduction_of(add::<half::F16>)),
+    ("add.noftz", Type::Bf16, reduction_of(add::<half::Bf16>)),
+    ("min", Type::F16, reduction_of(half::least_bits::<half::F16>)),
+    ("max", Type::F16, reduction_of(half::most_bits::<half::F16>)),
+    ("min", Type::Bf16, reduction_of(half::least_bits::<half::Bf16>)),
+    ("max", Type::Bf16, reduction_of(half::most_bits::<half::Bf16>)),
+];
+
+const fn reduction_of<T: Copy, Op: Fn(T, T) -> T + Copy>(_operation: Op) -> Reduction {
+    unsafe fn reduce<T: Copy, Op: Fn(T, T) -> T + Copy>(to: *mut u8, from: *const u8) {
+        let operation = instance::<Op>();
+        // SAFETY: `to` is valid for atomic access and `from` for a read, both of this number's width, by the contract of the table's
+        // functions; every bit pattern is valid for a number.
+        unsafe {
+            let value = from.cast::<T>().read_unaligned();
+            replace(to.cast::<T>(), |old| operation(old, value));
+        }
+    }
+    reduce::<T, Op>
 }
 
 /// The number of an operation for [`reduction`].

@@ -303,52 +303,58 @@ unsafe fn store_frame_body<S: Copy, D: Copy, Op: Fn(S) -> D + Copy>(
 
 /// The handler that loads an element of `bytes` bytes, sign-extended if `signed`, to a register of `register` bytes.
 pub(crate) fn select_load(kind: Transfer, bytes: u32, signed: bool, register: u32) -> Option<Handler> {
-    macro_rules! pick {
-        ($($bytes:literal $signed:literal $register:literal => $s:ty, $d:ty;)*) => {
-            match (bytes, signed && bytes < register, register) {
-                $(($bytes, $signed, $register) => Some(match kind {
-                    Transfer::Memory => load::<$s, $d, _>(|value| value as $d),
-                    Transfer::Param => load_param::<$s, $d, _>(|value| value as $d),
-                    Transfer::Frame => load_frame::<$s, $d, _>(|value| value as $d),
-                }),)*
-                _ => None,
-            }
-        };
+    fn loads<S: Copy + 'static, D: Copy + 'static>(
+        kind: Transfer,
+        widen: impl Fn(S) -> D + Copy + 'static,
+    ) -> Handler {
+        match kind {
+            Transfer::Memory => load(widen),
+            Transfer::Param => load_param(widen),
+            Transfer::Frame => load_frame(widen),
+        }
     }
-    pick! {
-        1 false 2 => u8, u16; 1 true 2 => i8, u16;
-        1 false 4 => u8, u32; 1 true 4 => i8, u32;
-        1 false 8 => u8, u64; 1 true 8 => i8, u64;
-        2 false 2 => u16, u16;
-        2 false 4 => u16, u32; 2 true 4 => i16, u32;
-        2 false 8 => u16, u64; 2 true 8 => i16, u64;
-        4 false 4 => u32, u32;
-        4 false 8 => u32, u64; 4 true 8 => i32, u64;
-        8 false 8 => u64, u64;
-        16 false 16 => u128, u128;
-    }
+    Some(match (bytes, signed && bytes < register, register) {
+        (1, false, 2) => loads(kind, |value: u8| value as u16),
+        (1, true, 2) => loads(kind, |value: i8| value as u16),
+        (1, false, 4) => loads(kind, |value: u8| value as u32),
+        (1, true, 4) => loads(kind, |value: i8| value as u32),
+        (1, false, 8) => loads(kind, |value: u8| value as u64),
+        (1, true, 8) => loads(kind, |value: i8| value as u64),
+        (2, false, 2) => loads(kind, |value: u16| value),
+        (2, false, 4) => loads(kind, |value: u16| value as u32),
+        (2, true, 4) => loads(kind, |value: i16| value as u32),
+        (2, false, 8) => loads(kind, |value: u16| value as u64),
+        (2, true, 8) => loads(kind, |value: i16| value as u64),
+        (4, false, 4) => loads(kind, |value: u32| value),
+        (4, false, 8) => loads(kind, |value: u32| value as u64),
+        (4, true, 8) => loads(kind, |value: i32| value as u64),
+        (8, false, 8) => loads(kind, |value: u64| value),
+        (16, false, 16) => loads(kind, |value: u128| value),
+        _ => return None,
+    })
 }
 
 /// The handler that stores the low `bytes` bytes of a register of `register` bytes.
 pub(crate) fn select_store(kind: Transfer, bytes: u32, register: u32) -> Option<Handler> {
-    macro_rules! pick {
-        ($($bytes:literal $register:literal => $s:ty, $d:ty;)*) => {
-            match (bytes, register) {
-                $(($bytes, $register) => Some(match kind {
-                    Transfer::Frame => store_frame::<$s, $d, _>(|value| value as $d),
-                    _ => store::<$s, $d, _>(|value| value as $d),
-                }),)*
-                _ => None,
-            }
-        };
+    fn stores<S: Copy + 'static, D: Copy + 'static>(
+        kind: Transfer,
+        narrow: impl Fn(S) -> D + Copy + 'static,
+    ) -> Handler {
+        if kind == Transfer::Frame { store_frame(narrow) } else { store(narrow) }
     }
-    pick! {
-        1 2 => u16, u8; 1 4 => u32, u8; 1 8 => u64, u8;
-        2 2 => u16, u16; 2 4 => u32, u16; 2 8 => u64, u16;
-        4 4 => u32, u32; 4 8 => u64, u32;
-        8 8 => u64, u64;
-        16 16 => u128, u128;
-    }
+    Some(match (bytes, register) {
+        (1, 2) => stores(kind, |value: u16| value as u8),
+        (1, 4) => stores(kind, |value: u32| value as u8),
+        (1, 8) => stores(kind, |value: u64| value as u8),
+        (2, 2) => stores(kind, |value: u16| value),
+        (2, 4) => stores(kind, |value: u32| value as u16),
+        (2, 8) => stores(kind, |value: u64| value as u16),
+        (4, 4) => stores(kind, |value: u32| value),
+        (4, 8) => stores(kind, |value: u64| value as u32),
+        (8, 8) => stores(kind, |value: u64| value),
+        (16, 16) => stores(kind, |value: u128| value),
+        _ => return None,
+    })
 }
 
 /// The addressing of a load or store.

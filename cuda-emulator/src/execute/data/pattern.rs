@@ -35,22 +35,23 @@ pub(crate) struct Offsets {
     pub(crate) patterns: [Pattern; 2],
 }
 
-macro_rules! patterns {
-    ($name:ident, $t:ty) => {
-        fn $name(addresses: &[$t; LANES], bytes: $t) -> [Pattern; 2] {
-            [0, HALF].map(|start| {
-                let first = addresses[start];
-                let half = &addresses[start..start + HALF];
-                let mut lanes = half.iter().enumerate();
-                let sequence =
-                    lanes.all(|(lane, address)| *address == first.wrapping_add(lane as $t * bytes));
-                Pattern::new(sequence, half.iter().all(|address| *address == first))
-            })
-        }
-    };
+/// Returns how each half of the addresses lies. `step` is the address of the element so many lanes after the first.
+fn patterns<T: Copy + PartialEq>(addresses: &[T; LANES], step: impl Fn(T, usize) -> T) -> [Pattern; 2] {
+    [0, HALF].map(|start| {
+        let first = addresses[start];
+        let half = &addresses[start..start + HALF];
+        let sequence = half.iter().enumerate().all(|(lane, address)| *address == step(first, lane));
+        Pattern::new(sequence, half.iter().all(|address| *address == first))
+    })
 }
-patterns!(patterns32, u32);
-patterns!(patterns64, u64);
+
+fn patterns32(addresses: &[u32; LANES], bytes: u32) -> [Pattern; 2] {
+    patterns(addresses, |first, lane| first.wrapping_add(lane as u32 * bytes))
+}
+
+fn patterns64(addresses: &[u64; LANES], bytes: u64) -> [Pattern; 2] {
+    patterns(addresses, |first, lane| first.wrapping_add(lane as u64 * bytes))
+}
 
 /// The same with vector instructions: what compilers make of the plain form is several times slower.
 #[cfg(target_arch = "x86_64")]

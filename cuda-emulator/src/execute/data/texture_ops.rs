@@ -2,8 +2,8 @@
 //! tex, tld4, txq, suld, sust, suq: from registers to [`crate::texture`] and back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::atomic::Word;
 use crate::code::{Handler, Instr, LANES, lanes_of};
 use crate::execute::arithmetic::tiny_float::to_f16;
 use crate::execute::state::{Flow, Machine};
@@ -317,10 +317,15 @@ pub(crate) fn reduce() -> Handler {
                 unsafe {
                     if bytes == 4 {
                         let value = *machine.source::<u32>(operand).add(lane);
-                        reduce_word(AtomicU32::from_ptr(place.cast()), value, operation, signed);
+                        let wide = |word: u32| {
+                            if signed { i64::from(word.cast_signed()).cast_unsigned() } else { word.into() }
+                        };
+                        u32::replace(place.cast(), |old| {
+                            reduced(wide(old), wide(value), operation, signed) as u32
+                        });
                     } else {
                         let value = *machine.source::<u64>(operand).add(lane);
-                        reduce_long(AtomicU64::from_ptr(place.cast()), value, operation, signed);
+                        u64::replace(place.cast(), |old| reduced(old, value, operation, signed));
                     }
                 }
             };
@@ -330,27 +335,19 @@ pub(crate) fn reduce() -> Handler {
     run
 }
 
-macro_rules! reduce_as {
-    ($name:ident, $atomic:ty, $word:ty, $signed:ty) => {
-        fn $name(word: &$atomic, value: $word, operation: u32, signed: bool) {
-            let least = |old: $word| {
-                if signed { (old as $signed).min(value as $signed) as $word } else { old.min(value) }
-            };
-            let most = |old: $word| {
-                if signed { (old as $signed).max(value as $signed) as $word } else { old.max(value) }
-            };
-            let _ = match operation {
-                0 => Ok(word.fetch_add(value, Ordering::SeqCst)),
-                1 => word.try_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(least(old))),
-                2 => word.try_update(Ordering::SeqCst, Ordering::Relaxed, |old| Some(most(old))),
-                3 => Ok(word.fetch_and(value, Ordering::SeqCst)),
-                _ => Ok(word.fetch_or(value, Ordering::SeqCst)),
-            };
-        }
-    };
+/// Returns a word that was reduced with a value. The low bits of the result do not depend on those above them, if both are extended
+/// by their sign.
+fn reduced(old: u64, value: u64, operation: u32, signed: bool) -> u64 {
+    match (operation, signed) {
+        (0, _) => old.wrapping_add(value),
+        (1, true) => old.cast_signed().min(value.cast_signed()).cast_unsigned(),
+        (1, false) => old.min(value),
+        (2, true) => old.cast_signed().max(value.cast_signed()).cast_unsigned(),
+        (2, false) => old.max(value),
+        (3, _) => old & value,
+        _ => old | value,
+    }
 }
-reduce_as! { reduce_word, AtomicU32, u32, i32 }
-reduce_as! { reduce_long, AtomicU64, u64, i64 }
 
 /// Returns the query of txq and suq with a name; `aux` of [`query`].
 pub(crate) fn question(name: &str) -> Option<u32> {

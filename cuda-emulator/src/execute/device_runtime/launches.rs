@@ -3,6 +3,7 @@
 
 use super::caller::{Caller, End, for_each_thread, with_status};
 use crate::code::{Handler, Instr};
+use crate::execute::run::{prepare, slot, submit};
 use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
 use crate::nested::{KernelTask, LaunchShape, Prepared, Slot, Task};
@@ -26,7 +27,7 @@ struct Filled {
 impl Caller<'_, '_> {
     fn prepare(&mut self, bytes: u64, shape: Option<LaunchShape>) -> Result<u64, End> {
         let grid = self.machine.grid;
-        match grid.children.prepare(grid.launch, bytes, shape) {
+        match prepare(grid.children, grid.launch, bytes, shape) {
             Ok(buffer) => Ok(buffer?),
             Err(fault) => Err(self.fault(fault)),
         }
@@ -55,7 +56,7 @@ impl Caller<'_, '_> {
                 read.map_err(|_| RuntimeError::INVALID_VALUE)?;
                 slot
             }
-            None => match grid.children.slot(grid.launch) {
+            None => match slot(grid.children, grid.launch) {
                 Ok(slot) => slot,
                 Err(fault) => return Err(self.fault(fault)),
             },
@@ -66,7 +67,7 @@ impl Caller<'_, '_> {
 
     pub(super) fn submit(&mut self, task: Task, slot: Slot, stream: u64) -> Result<(), End> {
         let grid = self.machine.grid;
-        match grid.children.submit(grid.launch, task, slot, stream) {
+        match submit(grid.children, grid.launch, task, slot, stream) {
             Ok(done) => Ok(done?),
             Err(fault) => Err(self.fault(fault)),
         }

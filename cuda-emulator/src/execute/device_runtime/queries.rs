@@ -6,7 +6,7 @@ use crate::code::{Handler, Instr};
 use crate::execute::heap::release;
 use crate::execute::state::{Flow, Machine};
 use crate::nested::error::RuntimeError;
-use crate::program::Kernel;
+use crate::symbols::Kernel;
 
 /// The version of the runtime whose device functions these are.
 const RUNTIME_VERSION: u32 = 13000;

@@ -3,6 +3,7 @@
 
 use super::caller::{Caller, End, with_status};
 use crate::code::{Handler, Instr, window};
+use crate::execute::run::slot;
 use crate::execute::state::{Flow, Machine};
 use crate::nested::Task;
 use crate::nested::error::RuntimeError;
@@ -50,7 +51,7 @@ impl Caller<'_, '_> {
         }
         transfer.check()?;
         let grid = self.machine.grid;
-        match grid.children.slot(grid.launch) {
+        match slot(grid.children, grid.launch) {
             Ok(slot) => self.submit(Task::Transfer(transfer), slot, stream),
             Err(fault) => Err(self.fault(fault)),
         }

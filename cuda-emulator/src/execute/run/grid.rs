@@ -15,7 +15,7 @@ const MAX_CLUSTER_BLOCKS: u32 = 16;
 const MAX_GRID: [u32; 3] = [(1 << 31) - 1, (1 << 16) - 1, (1 << 16) - 1];
 
 /// Executes one grid. Its launches are added to `children`.
-pub(crate) fn run_grid(launch: &Launch<'_>, children: &Children<'_>) -> Result<(), Fault> {
+pub(super) fn run_grid(launch: &Launch<'_>, children: &Children<'_>) -> Result<(), Fault> {
     let code = &launch.program.code;
     let refuse = |message: String| Err(launch.failure(message));
     let Some(entry) = code.entries.get(&launch.kernel.name) else {

@@ -9,8 +9,8 @@ use crate::execute::{carry, integer};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
 use crate::lower::shapes::{simple, with_imm};
-use crate::program::LoadError;
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

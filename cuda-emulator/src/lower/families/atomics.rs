@@ -7,9 +7,9 @@ use crate::execute::{atomic, moves};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::ast::Operand;
 use crate::ptx::types::{StateSpace, Type};
+use crate::symbols::LoadError;
 
 const OPERATIONS: [&str; 10] = ["and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max"];
 

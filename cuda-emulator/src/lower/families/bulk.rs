@@ -8,8 +8,8 @@ use crate::execute::{atomic, bulk, control, moves};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::types::{StateSpace, Type};
+use crate::symbols::LoadError;
 
 pub(super) const COMPLETION: &str = "mbarrier::complete_tx::bytes";
 

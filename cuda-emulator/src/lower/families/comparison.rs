@@ -6,9 +6,9 @@ use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
 use crate::lower::shapes::{simple, with_imm};
-use crate::program::LoadError;
 use crate::ptx::ast::{Immediate, Operand};
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 const OPERATORS: [&str; 18] = [
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",

@@ -7,9 +7,9 @@ use crate::lower::draft::{After, Arg, Register, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::linker::SymbolRef;
 use crate::lower::operands::Inst;
-use crate::program::{LoadError, LoadErrorKind};
 use crate::ptx::ast::{Immediate, Operand};
 use crate::ptx::types::Type;
+use crate::symbols::{LoadError, LoadErrorKind};
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

@@ -8,9 +8,9 @@ use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
 use crate::lower::shapes::{simple, with_imm};
-use crate::program::LoadError;
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 fn is_floating(kind: Type) -> bool {
     matches!(kind, Type::F16 | Type::Bf16 | Type::F32 | Type::F64)

@@ -6,9 +6,9 @@ use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
 use crate::lower::shapes::simple;
-use crate::program::LoadError;
 use crate::ptx::ast::{Immediate, Operand};
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

@@ -9,9 +9,9 @@ use crate::lower::draft::{Arg, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::modifiers::Modifiers;
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::ast::{Base, Immediate, Operand};
 use crate::ptx::types::{StateSpace, Type};
+use crate::symbols::LoadError;
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

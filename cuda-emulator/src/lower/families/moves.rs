@@ -7,9 +7,9 @@ use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
 use crate::lower::shapes::{simple, with_imm};
-use crate::program::LoadError;
 use crate::ptx::ast::Operand;
 use crate::ptx::types::{StateSpace, Type};
+use crate::symbols::LoadError;
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

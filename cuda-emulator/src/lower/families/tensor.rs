@@ -10,9 +10,9 @@ use crate::lower::function::Function;
 use crate::lower::modifiers::Modifiers;
 use crate::lower::operands::Inst;
 use crate::lower::shapes::simple;
-use crate::program::LoadError;
 use crate::ptx::ast::Operand;
 use crate::ptx::types::{StateSpace, Type};
+use crate::symbols::LoadError;
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

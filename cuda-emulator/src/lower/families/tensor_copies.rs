@@ -8,9 +8,9 @@ use crate::execute::{bulk, control, tensor_copy};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::ast::{Base, Immediate, Operand};
 use crate::ptx::types::{StateSpace, Type};
+use crate::symbols::LoadError;
 use crate::tensor_map::{self, Field, MAX_RANK};
 
 /// The instruction by the words before `.tensor`.

@@ -6,9 +6,9 @@ use crate::lower::draft::{Arg, Width};
 use crate::lower::function::{Function, Name};
 use crate::lower::linker::SymbolRef;
 use crate::lower::operands::Inst;
-use crate::program::{LoadError, Reference};
 use crate::ptx::ast::{Base, Operand};
 use crate::ptx::types::Type;
+use crate::symbols::{LoadError, Reference};
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

@@ -8,9 +8,9 @@ use crate::lower::draft::Arg;
 use crate::lower::function::Function;
 use crate::lower::modifiers::Modifiers;
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 const COMPARISONS: [&str; 6] = ["eq", "ne", "lt", "le", "gt", "ge"];
 /// The whole register, after the [`PARTS`].

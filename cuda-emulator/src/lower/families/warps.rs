@@ -5,9 +5,9 @@ use crate::execute::{BarrierKind, barrier, cluster, control, warp_ops};
 use crate::lower::draft::{Arg, Width};
 use crate::lower::function::Function;
 use crate::lower::operands::Inst;
-use crate::program::LoadError;
 use crate::ptx::ast::Operand;
 use crate::ptx::types::Type;
+use crate::symbols::LoadError;
 
 pub(in crate::lower) fn lower<'a>(
     f: &mut Function<'_, 'a>,

@@ -12,9 +12,9 @@ use crate::contexts::{Context, ContextState, Primary};
 use crate::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING, with_capture_relaxed};
 use crate::memory::local::bytes_of_stacks;
 use crate::objects::Object;
-use crate::objects::lifecycle::Destroy;
 use crate::pools;
 use crate::quota::{self, Holder};
+use crate::run::lifecycle::Destroy;
 use crate::state::SessionState;
 
 /// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver never gets these flags: it would write

@@ -16,8 +16,8 @@ use crate::gpu::{CuResult, CudaError, Driver, RawArray, RawExternal, RawExternal
 use crate::handlers::array::counted;
 use crate::home::Home;
 use crate::objects::Parent;
-use crate::objects::lifecycle::Destroy;
 use crate::pools;
+use crate::run::lifecycle::Destroy;
 
 /// Refuses a range that does not lie completely inside. NVIDIA's driver never gets such a range.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {

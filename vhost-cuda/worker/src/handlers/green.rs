@@ -7,7 +7,7 @@ use crate::call::CallContext;
 use crate::contexts::Context;
 use crate::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError};
 use crate::objects::Object;
-use crate::objects::lifecycle::Destroy;
+use crate::run::lifecycle::Destroy;
 use crate::words::GreenContext;
 
 /// Creates a green context.

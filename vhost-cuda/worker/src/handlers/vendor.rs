@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls of NVIDIA's libraries. [`crate::vendor`] implements them.
+//! Calls of NVIDIA's libraries, which [`crate::vendor`] loads. [`call`] checks a block of arguments against the function's row, and
+//! builds the answers.
+
+mod call;
 
 use cuda_library_rows::MAX_FUNCTIONS;
 use virtio_cuda_protocol::cuda::MAX_VARIABLE_BYTES;
 
 use crate::call::CallContext;
 use crate::gpu::{CuResult, CudaError};
-use crate::vendor::call;
 
 /// The maximum length of the digests of a library's rows, in bytes.
 const MAX_DIGEST_BYTES: u64 = MAX_FUNCTIONS as u64 * 8;

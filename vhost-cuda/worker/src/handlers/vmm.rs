@@ -8,8 +8,8 @@ use crate::allocations::Origin;
 use crate::call::CallContext;
 use crate::gpu::{CuResult, RawLocation, Ref};
 use crate::home::Home;
-use crate::objects::lifecycle::Destroy;
 use crate::pools;
+use crate::run::lifecycle::Destroy;
 use crate::words::granted;
 
 /// Reserves addresses.

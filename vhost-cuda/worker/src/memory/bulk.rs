@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::ffi::CString;
 use std::ops::Deref;
 
-use super::host_memory::{CopyCharge, charge_copy};
 use super::pages::PageList;
+use crate::copy_charge::{CopyCharge, charge_copy};
 use crate::gpu::{CuResult, CudaError};
 
 /// The maximum length of the name of a function or variable, in bytes.

@@ -17,7 +17,7 @@ use object::elf::{SHF_ALLOC, SHT_LOPROC, SHT_NOBITS};
 use object::read::elf::{ElfFile64, ElfSymbol64, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
-use super::host_memory::charge_copy;
+use crate::copy_charge::charge_copy;
 use crate::gpu::{CuResult, CudaError};
 
 /// The sections of a cubin that are loaded begin with one of these, whatever their flags say.

@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use vhost_cuda_common::budget::{Budget, Charge};
 
 use super::quota::Holder;
@@ -13,10 +12,6 @@ use crate::gpu::{CuResult, CudaError};
 
 /// Inputs and results of all links.
 const LINK_BYTES: usize = 256 << 20;
-/// Copies of the bulk input of running calls: sixteen of maximum length.
-const COPY_BYTES: usize = 1 << 30;
-/// The maximum time that a call waits for others before it is refused.
-const COPY_WAIT: Duration = Duration::from_secs(5);
 /// Images that are loaded. The driver keeps a copy of most of them.
 const IMAGE_BYTES: usize = 4 << 30;
 
@@ -32,39 +27,6 @@ pub struct HostMemory {
 impl Default for HostMemory {
     fn default() -> Self {
         Self { links: Budget::new(LINK_BYTES), images: Budget::new(IMAGE_BYTES), loaded: Mutex::default() }
-    }
-}
-
-/// Copies of this process, which serves one session.
-static COPIES: Copies = Copies { used: Mutex::new(0), changed: Condvar::new() };
-
-struct Copies {
-    used: Mutex<usize>,
-    changed: Condvar,
-}
-
-/// A share of the copies, given back when dropped.
-#[derive(Debug)]
-pub struct CopyCharge(usize);
-
-/// Takes a share of the copies, after waiting for others to end. The wait is limited: the others may wait for this call.
-///
-/// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
-pub fn charge_copy(bytes: usize) -> CuResult<CopyCharge> {
-    let full = |used: &mut usize| used.checked_add(bytes).is_none_or(|sum| sum > COPY_BYTES);
-    let mut used = COPIES.used.lock();
-    COPIES.changed.wait_while_for(&mut used, full, COPY_WAIT);
-    if full(&mut used) {
-        return Err(CudaError::OUT_OF_MEMORY);
-    }
-    *used += bytes;
-    Ok(CopyCharge(bytes))
-}
-
-impl Drop for CopyCharge {
-    fn drop(&mut self) {
-        *COPIES.used.lock() -= self.0;
-        COPIES.changed.notify_all();
     }
 }
 
@@ -113,16 +75,5 @@ mod tests {
         memory.forget_context(0);
         memory.loaded(Holder::Module(3), half, 8).unwrap();
         assert!(memory.loaded(Holder::Module(4), half, 8).is_err());
-    }
-
-    #[test]
-    fn copies_wait_for_each_other() {
-        assert!(charge_copy(COPY_BYTES + 1).is_err());
-        let all = charge_copy(COPY_BYTES).unwrap();
-        let next = std::thread::spawn(|| charge_copy(COPY_BYTES).is_ok());
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(!next.is_finished());
-        drop(all);
-        assert!(next.join().unwrap());
     }
 }

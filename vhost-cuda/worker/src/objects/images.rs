@@ -14,7 +14,7 @@ use log::debug;
 use parking_lot::Mutex;
 use vhost_cuda_common::images::{self, ASK, DIGEST_BYTES, KEEP, Question};
 
-use crate::memory::host_memory::CopyCharge;
+use crate::copy_charge::CopyCharge;
 
 /// The time limit for the daemon's answer, because a call of the guest waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -6,7 +6,6 @@ pub(super) mod graphs;
 mod held;
 pub(super) mod images;
 pub(super) mod jit;
-pub(super) mod lifecycle;
 mod link_thread;
 pub(super) mod linker;
 mod object;

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use vhost_cuda_common::link::{Frame, TO_PROFILE, ToWorker};
+use vhost_cuda_common::link::{Frame, ToWorker};
 use vhost_cuda_common::recording::{CALL, START, STOP};
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CallHeader, FIRST_HANDLE, FunctionId, LAUNCH_COOPERATIVE, LaunchShape, Opcode, StreamId,
@@ -123,9 +123,9 @@ impl Guest {
     }
 
     fn profile(&mut self, request: u32) {
-        let header = ToWorker { kind: TO_PROFILE, ..ToWorker::default() };
-        let mut frame = Frame::of_payload(header, request.to_ne_bytes().to_vec());
-        let (status, _) = requests::execute(self.session.state, &mut self.thread, &mut frame);
+        let session = self.session.state;
+        let request = request.to_ne_bytes();
+        let (status, _) = requests::execute(&session.profile, &session.trace, &session.gpu, &request);
         assert_eq!(status, REPLY_OK);
     }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use cuda_abi::{ACTIVITY_MEMCPY, ACTIVITY_MEMCPY2, ACTIVITY_MEMSET, TraceWork};
 use vhost_cuda_common::gates::now;
-use vhost_cuda_common::link::{Frame, MAX_PAYLOAD_BYTES, profile_request};
+use vhost_cuda_common::link::{MAX_PAYLOAD_BYTES, profile_request};
 use vhost_cuda_common::recording::{Answer, COPY, FILL, KERNEL, LIBRARY_CALL, READ, Record, START, STOP};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_OK};
 
-use crate::gpu::CuResult;
-use crate::run::call::{Reply, ThreadState};
-use crate::state::SessionState;
+use super::Profile;
+use crate::gpu::{CuResult, Driver};
+use crate::trace::Trace;
 
 /// The maximum number of pieces of the GPU's work in one answer.
 const MAX_WORK: usize = 256;
@@ -19,30 +19,29 @@ const MAX_WORK: usize = 256;
 const READINGS: usize = 4;
 
 /// Executes a request of the daemon.
-pub fn execute(session: &'static SessionState, _: &mut ThreadState, frame: &mut Frame) -> Reply {
-    match profile_request(&frame.payload) {
-        Some(START) => start(session),
+pub fn execute(profile: &Profile, trace: &Trace, gpu: &Driver, request: &[u8]) -> (u32, Vec<u8>) {
+    match profile_request(request) {
+        Some(START) => start(profile, trace, gpu),
         Some(READ) => {}
         Some(STOP) => {
-            session.profile.set(false);
-            session.trace.stop_for_operator();
+            profile.set(false);
+            trace.stop_for_operator();
         }
         _ => return (REPLY_INVALID, Vec::new()),
     }
-    (REPLY_OK, read(session))
+    (REPLY_OK, read(profile, trace))
 }
 
-fn start(session: &SessionState) {
-    let version = session.gpu.cuDriverGetVersion();
-    let started = version.and_then(|(version,)| session.trace.start_for_operator(version));
+fn start(profile: &Profile, trace: &Trace, gpu: &Driver) {
+    let version = gpu.cuDriverGetVersion();
+    let started = version.and_then(|(version,)| trace.start_for_operator(version));
     let refused = started.err().map_or(0, |error| error.0.cast_unsigned());
-    session.profile.no_gpu.store(refused, Ordering::Relaxed);
-    session.profile.set(true);
+    profile.no_gpu.store(refused, Ordering::Relaxed);
+    profile.set(true);
 }
 
 /// Takes as many records as fit into an answer.
-fn read(session: &SessionState) -> Vec<u8> {
-    let profile = &session.profile;
+fn read(profile: &Profile, trace: &Trace) -> Vec<u8> {
     let mut answer = Answer::new(MAX_PAYLOAD_BYTES as usize, profile.no_gpu.load(Ordering::Relaxed));
     if !profile.is_on() {
         return answer.finish(0, 0);
@@ -51,7 +50,7 @@ fn read(session: &SessionState) -> Vec<u8> {
     let handed = &mut *handed;
     let (mut more, mut dropped) = (0, 0);
     if handed.work.is_empty()
-        && let Some((work, left, lost, offset)) = fetch(session)
+        && let Some((work, left, lost, offset)) = fetch(trace)
     {
         handed.work.extend(work);
         (more, dropped) = (left, lost);
@@ -68,13 +67,13 @@ fn read(session: &SessionState) -> Vec<u8> {
     // The GPU's work comes first, so that calls cannot keep it waiting until it is lost.
     while let Some(work) = handed.work.front() {
         let record = of_work(work, handed.offset);
-        if !add_names(session, &mut answer, &mut handed.names, &record) || !answer.record(record) {
+        if !add_names(trace, &mut answer, &mut handed.names, &record) || !answer.record(record) {
             break;
         }
         handed.work.pop_front();
     }
     while let Some(record) = handed.records.front().copied() {
-        if !add_names(session, &mut answer, &mut handed.names, &record) || !answer.record(record) {
+        if !add_names(trace, &mut answer, &mut handed.names, &record) || !answer.record(record) {
             break;
         }
         handed.records.pop_front();
@@ -86,19 +85,19 @@ fn read(session: &SessionState) -> Vec<u8> {
 type Fetched = (Vec<TraceWork>, usize, u64, Option<u64>);
 
 /// Fetches work that the GPU has completed, and compares the clocks.
-fn fetch(session: &SessionState) -> Option<Fetched> {
-    let read = session.trace.read_for_operator(MAX_WORK).ok()?;
-    let offset = if read.work.is_empty() { None } else { offset(|| session.trace.clock()) };
+fn fetch(trace: &Trace) -> Option<Fetched> {
+    let read = trace.read_for_operator(MAX_WORK).ok()?;
+    let offset = if read.work.is_empty() { None } else { offset(|| trace.clock()) };
     Some((read.work, read.left, read.dropped, offset))
 }
 
 /// Adds the names up to that of `record` that the daemon does not have. Returns false if there is no room for all of them.
-fn add_names(session: &SessionState, answer: &mut Answer, sent: &mut u32, record: &Record) -> bool {
+fn add_names(trace: &Trace, answer: &mut Answer, sent: &mut u32, record: &Record) -> bool {
     if !matches!(record.kind, KERNEL | LIBRARY_CALL) {
         return true;
     }
     while *sent < record.name {
-        let Ok(name) = session.trace.name(*sent + 1) else { return true };
+        let Ok(name) = trace.name(*sent + 1) else { return true };
         if !answer.name(&name) {
             return false;
         }

@@ -125,7 +125,9 @@ impl Executors {
         if frame.header.kind == TO_PROFILE {
             let ends = link::profile_request(&frame.payload) == Some(STOP);
             if self.profile.is_none() {
-                self.profile = Some(self.start("profile", profile::execute)?);
+                self.profile = Some(self.start("profile", |session, _, frame| {
+                    profile::execute(&session.profile, &session.trace, &session.gpu, &frame.payload)
+                })?);
             }
             let sent = send(self.profile.as_ref(), Message::Frame(frame, Instant::now()));
             if ends {

@@ -14,7 +14,7 @@ use virtio_cuda_protocol::cuda::{Opcode, RESULT_STDERR, RESULT_STDOUT};
 
 use crate::gpu::{CuResult, CudaError};
 
-use super::outstanding::{OutstandingCalls, Runs, SoFar};
+use crate::outstanding::{OutstandingCalls, Runs, SoFar};
 
 /// The maximum number of bytes per stream that are kept for a guest that does not fetch them; older ones are dropped.
 const MAX_UNREAD: u64 = 64 << 20;

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::Opcode;
 
 use super::cores;
-use super::outstanding::Runs;
 use crate::gpu::{
     CUdeviceptr, CUstream, CuResult, CudaError, Driver, HOST_PORTABLE_MAPPED, with_capture_relaxed,
 };
+use crate::outstanding::Runs;
 
 /// The maximum bytes of a copy that is waited for in this way. For longer copies the gain does not matter.
 pub const MAX_BYTES: u64 = 4 << 20;

@@ -24,7 +24,7 @@ use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
 use super::call::CallContext;
 use super::gpu::{CuResult, CudaError};
-use super::objects::lifecycle::Destroy;
+use super::run::lifecycle::Destroy;
 
 /// The host, as the peer of a device.
 const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);

@@ -7,7 +7,7 @@ use std::ffi::{c_double, c_int, c_void};
 use super::super::activation::Activation;
 use super::super::softmax::Softmax;
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status, give, queue, status, stream_of};
-use super::{Descriptor, blend, create, described, descriptors, destroy, operand, set};
+use super::{Descriptor, blend, create, described, destroy, operand, set};
 use crate::handles::{self, Handle};
 
 /// A `cudnnActivationDescriptor_t`.
@@ -19,7 +19,18 @@ struct Described {
     beta: f64,
 }
 
-descriptors! { cudnnCreateActivationDescriptor cudnnDestroyActivationDescriptor Described; }
+/// Creates a descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreateActivationDescriptor(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    unsafe { create::<Described>(place) }
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyActivationDescriptor(descriptor: Handle) -> Status {
+    destroy::<Described>(descriptor)
+}
 
 /// The function of a descriptor.
 pub fn activation(handle: Handle) -> Result<Activation, Status> {

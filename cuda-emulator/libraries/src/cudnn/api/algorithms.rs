@@ -10,6 +10,7 @@ use super::super::{BAD_PARAM, SUCCESS, Status, give, status, stream_of};
 use super::convolution::geometry;
 use super::described;
 use super::filter::Filter;
+use crate::exported::exported;
 use crate::handles::Handle;
 
 /// `cudnnConvolutionFwdAlgoPerf_t`, `cudnnConvolutionBwdDataAlgoPerf_t` and `cudnnConvolutionBwdFilterAlgoPerf_t`
@@ -90,67 +91,74 @@ unsafe fn choose(
     }
 }
 
-macro_rules! algorithms {
-    ($($direction:ident $count:ident $get:ident $find:ident $find_with:ident $size:ident;)*) => { $(
-        /// Number of algorithms.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $count(handle: Handle, count: *mut c_int) -> Status {
-            let found = stream_of(handle).map(|_| algorithms(Direction::$direction));
-            // SAFETY: the caller gives a place for a number, or null.
-            status(found.and_then(|found| unsafe { give(count, found) }))
-        }
+exported! {
+    /// Number of algorithms.
+    pub unsafe extern "C" fn(direction) [
+        cudnnGetConvolutionForwardAlgorithmMaxCount(Direction::Forward),
+        cudnnGetConvolutionBackwardDataAlgorithmMaxCount(Direction::Data),
+        cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(Direction::Filter),
+    ]
+    (handle: Handle, count: *mut c_int) -> Status {
+        let found = stream_of(handle).map(|_| algorithms(direction));
+        // SAFETY: the caller gives a place for a number, or null.
+        status(found.and_then(|found| unsafe { give(count, found) }))
+    }
 
-        /// The algorithms for a convolution.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(
-            handle: Handle, first: Handle, second: Handle, convolution: Handle, third: Handle, requested: c_int,
-            returned: *mut c_int, results: *mut Performance,
-        ) -> Status {
-            let sizes = check_sizes(handle, Direction::$direction, convolution, [first, second, third]);
-            // SAFETY: the caller gives room for what it has requested, or null.
-            status(unsafe { choose(sizes, requested, returned, results) })
-        }
+    /// The algorithms for a convolution.
+    pub unsafe extern "C" fn(direction) [
+        cudnnGetConvolutionForwardAlgorithm_v7(Direction::Forward),
+        cudnnGetConvolutionBackwardDataAlgorithm_v7(Direction::Data),
+        cudnnGetConvolutionBackwardFilterAlgorithm_v7(Direction::Filter),
+    ]
+    (
+        handle: Handle, first: Handle, second: Handle, convolution: Handle, third: Handle, requested: c_int,
+        returned: *mut c_int, results: *mut Performance,
+    ) -> Status {
+        let sizes = check_sizes(handle, direction, convolution, [first, second, third]);
+        // SAFETY: the caller gives room for what it has requested, or null.
+        status(unsafe { choose(sizes, requested, returned, results) })
+    }
 
-        /// The algorithms for a convolution, of which there is nothing to measure.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $find(
-            handle: Handle, first: Handle, second: Handle, convolution: Handle, third: Handle, requested: c_int,
-            returned: *mut c_int, results: *mut Performance,
-        ) -> Status {
-            // SAFETY: this function's contract is that function's.
-            unsafe { $get(handle, first, second, convolution, third, requested, returned, results) }
-        }
+    /// The algorithms for a convolution, of which there is nothing to measure.
+    pub unsafe extern "C" fn(get) [
+        cudnnFindConvolutionForwardAlgorithm(cudnnGetConvolutionForwardAlgorithm_v7),
+        cudnnFindConvolutionBackwardDataAlgorithm(cudnnGetConvolutionBackwardDataAlgorithm_v7),
+        cudnnFindConvolutionBackwardFilterAlgorithm(cudnnGetConvolutionBackwardFilterAlgorithm_v7),
+    ]
+    (
+        handle: Handle, first: Handle, second: Handle, convolution: Handle, third: Handle, requested: c_int,
+        returned: *mut c_int, results: *mut Performance,
+    ) -> Status {
+        // SAFETY: this function's contract is that function's.
+        unsafe { get(handle, first, second, convolution, third, requested, returned, results) }
+    }
 
-        /// The algorithms for a convolution of tensors, which stay as they are.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $find_with(
-            handle: Handle, first: Handle, _: usize, second: Handle, _: usize, convolution: Handle, third: Handle,
-            _: usize, requested: c_int, returned: *mut c_int, results: *mut Performance, _: usize, _: usize,
-        ) -> Status {
-            // SAFETY: this function's contract is that function's.
-            unsafe { $get(handle, first, second, convolution, third, requested, returned, results) }
-        }
+    /// The algorithms for a convolution of tensors, which stay as they are.
+    pub unsafe extern "C" fn(get) [
+        cudnnFindConvolutionForwardAlgorithmEx(cudnnGetConvolutionForwardAlgorithm_v7),
+        cudnnFindConvolutionBackwardDataAlgorithmEx(cudnnGetConvolutionBackwardDataAlgorithm_v7),
+        cudnnFindConvolutionBackwardFilterAlgorithmEx(cudnnGetConvolutionBackwardFilterAlgorithm_v7),
+    ]
+    (
+        handle: Handle, first: Handle, _: usize, second: Handle, _: usize, convolution: Handle, third: Handle, _: usize,
+        requested: c_int, returned: *mut c_int, results: *mut Performance, _: usize, _: usize,
+    ) -> Status {
+        // SAFETY: this function's contract is that function's.
+        unsafe { get(handle, first, second, convolution, third, requested, returned, results) }
+    }
 
-        /// Bytes of workspace that an algorithm needs.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $size(
-            handle: Handle, first: Handle, second: Handle, convolution: Handle, third: Handle, algorithm: c_int,
-            bytes: *mut usize,
-        ) -> Status {
-            let sizes = check_sizes(handle, Direction::$direction, convolution, [first, second, third]);
-            let sizes = sizes.and_then(|()| check(Direction::$direction, algorithm));
-            // SAFETY: the caller gives a place for a number, or null.
-            status(sizes.and_then(|()| unsafe { give(bytes, 0) }))
-        }
-    )* };
-}
-algorithms! {
-    Forward cudnnGetConvolutionForwardAlgorithmMaxCount cudnnGetConvolutionForwardAlgorithm_v7
-        cudnnFindConvolutionForwardAlgorithm cudnnFindConvolutionForwardAlgorithmEx cudnnGetConvolutionForwardWorkspaceSize;
-    Data cudnnGetConvolutionBackwardDataAlgorithmMaxCount cudnnGetConvolutionBackwardDataAlgorithm_v7
-        cudnnFindConvolutionBackwardDataAlgorithm cudnnFindConvolutionBackwardDataAlgorithmEx
-        cudnnGetConvolutionBackwardDataWorkspaceSize;
-    Filter cudnnGetConvolutionBackwardFilterAlgorithmMaxCount cudnnGetConvolutionBackwardFilterAlgorithm_v7
-        cudnnFindConvolutionBackwardFilterAlgorithm cudnnFindConvolutionBackwardFilterAlgorithmEx
-        cudnnGetConvolutionBackwardFilterWorkspaceSize;
+    /// Bytes of workspace that an algorithm needs.
+    pub unsafe extern "C" fn(direction) [
+        cudnnGetConvolutionForwardWorkspaceSize(Direction::Forward),
+        cudnnGetConvolutionBackwardDataWorkspaceSize(Direction::Data),
+        cudnnGetConvolutionBackwardFilterWorkspaceSize(Direction::Filter),
+    ]
+    (
+        handle: Handle, first: Handle, second: Handle, convolution: Handle, third: Handle, algorithm: c_int, bytes: *mut usize,
+    ) -> Status {
+        let sizes = check_sizes(handle, direction, convolution, [first, second, third]);
+        let sizes = sizes.and_then(|()| check(direction, algorithm));
+        // SAFETY: the caller gives a place for a number, or null.
+        status(sizes.and_then(|()| unsafe { give(bytes, 0) }))
+    }
 }

@@ -8,7 +8,8 @@ use super::super::arithmetic::Operation;
 use super::super::layout::{Layout, data_type, spread, spreads};
 use super::super::reduction::Reduction;
 use super::super::{BAD_PARAM, Blend, NOT_SUPPORTED, Status, give, queue, status, stream_of};
-use super::{blend, create, described, descriptors, destroy, factor, operand, set};
+use super::{blend, create, described, destroy, factor, operand, set};
+use crate::exported::exported;
 use crate::handles::Handle;
 
 /// A `cudnnOpTensorDescriptor_t`: the operation's number, the type that it is computed in, and whether NaN is propagated.
@@ -19,9 +20,23 @@ struct OpTensor([c_int; 3]);
 #[derive(Clone, Copy, Debug)]
 struct ReduceTensor([c_int; 5]);
 
-descriptors! {
-    cudnnCreateOpTensorDescriptor cudnnDestroyOpTensorDescriptor OpTensor;
-    cudnnCreateReduceTensorDescriptor cudnnDestroyReduceTensorDescriptor ReduceTensor;
+exported! {
+    /// Creates a descriptor.
+    pub unsafe extern "C" fn(create) [
+        cudnnCreateOpTensorDescriptor(create::<OpTensor>), cudnnCreateReduceTensorDescriptor(create::<ReduceTensor>),
+    ]
+    (place: *mut Handle) -> Status {
+        // SAFETY: the caller gives a place for a handle, or null.
+        unsafe { create(place) }
+    }
+
+    /// Ends a descriptor.
+    pub extern "C" fn(destroy) [
+        cudnnDestroyOpTensorDescriptor(destroy::<OpTensor>), cudnnDestroyReduceTensorDescriptor(destroy::<ReduceTensor>),
+    ]
+    (descriptor: Handle) -> Status {
+        destroy(descriptor)
+    }
 }
 
 /// y = alpha x + beta y, in the layout of y.
@@ -233,24 +248,19 @@ fn reduction(descriptor: Handle, a: &Layout, c: &Layout) -> Result<Reduction, St
     if indices == 0 { Reduction::new(number) } else { Err(NOT_SUPPORTED) }
 }
 
-macro_rules! sizes {
-    ($($name:ident)*) => { $(
-        /// Bytes that a reduction needs: none.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            handle: Handle, descriptor: Handle, a: Handle, c: Handle, size: *mut usize,
-        ) -> Status {
-            let body = || {
-                stream_of(handle)?;
-                reduction(descriptor, &described(a)?, &described(c)?)?;
-                // SAFETY: the caller gives a place for a number, or null.
-                unsafe { give(size, 0) }
-            };
-            status(body())
-        }
-    )* };
+exported! {
+    /// Bytes that a reduction needs: none.
+    pub unsafe extern "C" fn [cudnnGetReductionIndicesSize, cudnnGetReductionWorkspaceSize]
+    (handle: Handle, descriptor: Handle, a: Handle, c: Handle, size: *mut usize) -> Status {
+        let body = || {
+            stream_of(handle)?;
+            reduction(descriptor, &described(a)?, &described(c)?)?;
+            // SAFETY: the caller gives a place for a number, or null.
+            unsafe { give(size, 0) }
+        };
+        status(body())
+    }
 }
-sizes! { cudnnGetReductionIndicesSize cudnnGetReductionWorkspaceSize }
 
 /// C = alpha reduce(A) + beta C, over the dimensions in which C has one element.
 #[unsafe(no_mangle)]

@@ -10,6 +10,7 @@ use super::super::{BAD_PARAM, MAX_RANK, NOT_SUPPORTED, SUCCESS, Status, give, ra
 use super::described;
 use super::filter::Filter;
 use super::tensor::give_all;
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 
 /// A `cudnnConvolutionDescriptor_t`.
@@ -55,30 +56,30 @@ pub extern "C" fn cudnnDestroyConvolutionDescriptor(convolution: Handle) -> Stat
     if handles::end::<Convolution>(convolution) { SUCCESS } else { BAD_PARAM }
 }
 
-macro_rules! settings {
-    ($($set:ident $get:ident $field:ident $least:literal $most:expr, $narrow:ty;)*) => { $(
-        /// Sets a property of a convolution.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $set(convolution: Handle, value: c_int) -> Status {
-            if !($least..=$most).contains(&value) {
-                return BAD_PARAM;
-            }
-            status(with(convolution, |convolution| convolution.$field = value as $narrow))
+exported! {
+    /// Sets a property of a convolution.
+    pub extern "C" fn(limits, set) [
+        cudnnSetConvolutionMathType(0..=3, |convolution: &mut Convolution, value| convolution.math_type = value),
+        cudnnSetConvolutionGroupCount(1..=c_int::MAX, |convolution: &mut Convolution, value| convolution.groups = value as usize),
+        cudnnSetConvolutionReorderType(0..=1, |convolution: &mut Convolution, value| convolution.reorder_type = value),
+    ]
+    (convolution: Handle, value: c_int) -> Status {
+        if !limits.contains(&value) {
+            return BAD_PARAM;
         }
+        status(with(convolution, |convolution| set(convolution, value)))
+    }
 
-        /// Returns a property of a convolution.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(convolution: Handle, value: *mut c_int) -> Status {
-            let found = with(convolution, |convolution| convolution.$field as c_int);
-            // SAFETY: the caller gives a place for a number, or null.
-            status(found.and_then(|found| unsafe { give(value, found) }))
-        }
-    )* };
-}
-settings! {
-    cudnnSetConvolutionMathType cudnnGetConvolutionMathType math_type 0 3, c_int;
-    cudnnSetConvolutionGroupCount cudnnGetConvolutionGroupCount groups 1 c_int::MAX, usize;
-    cudnnSetConvolutionReorderType cudnnGetConvolutionReorderType reorder_type 0 1, c_int;
+    /// Returns a property of a convolution.
+    pub unsafe extern "C" fn(get) [
+        cudnnGetConvolutionMathType(|convolution: &mut Convolution| convolution.math_type),
+        cudnnGetConvolutionGroupCount(|convolution: &mut Convolution| convolution.groups as c_int),
+        cudnnGetConvolutionReorderType(|convolution: &mut Convolution| convolution.reorder_type),
+    ]
+    (convolution: Handle, place: *mut c_int) -> Status {
+        // SAFETY: the caller gives a place for a number, or null.
+        status(with(convolution, get).and_then(|found| unsafe { give(place, found) }))
+    }
 }
 
 fn set(

@@ -6,7 +6,8 @@ use std::ffi::c_int;
 
 use super::super::ctc::batch::{Form, MAX_LABEL};
 use super::super::{BAD_PARAM, NOT_SUPPORTED, Status, give, status};
-use super::{create, described, descriptors, destroy, set};
+use super::{create, described, destroy, set};
+use crate::exported::exported;
 use crate::handles::Handle;
 
 /// A `cudnnCTCLossDescriptor_t`: the type that it is computed in, whether values are to be normalised, whether the gradient of a
@@ -19,7 +20,18 @@ pub struct Described {
     pub longest: c_int,
 }
 
-descriptors! { cudnnCreateCTCLossDescriptor cudnnDestroyCTCLossDescriptor Described; }
+/// Creates a descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreateCTCLossDescriptor(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    unsafe { create::<Described>(place) }
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyCTCLossDescriptor(descriptor: Handle) -> Status {
+    destroy::<Described>(descriptor)
+}
 
 impl Described {
     fn new(kind: c_int, normalises: c_int, keeps: c_int, longest: c_int) -> Result<Self, Status> {
@@ -53,42 +65,24 @@ pub extern "C" fn cudnnSetCTCLossDescriptorEx(
     status(set(loss, Described::new(kind, normalises, keeps, 0)))
 }
 
-macro_rules! of_device_memory {
-    ($($set:ident $get:ident;)*) => { $(
-        /// Describes a loss for labels in device memory.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $set(
-            loss: Handle,
-            kind: c_int,
-            normalises: c_int,
-            keeps: c_int,
-            longest: c_int,
-        ) -> Status {
-            status(set(loss, Described::new(kind, normalises, keeps, longest)))
-        }
+exported! {
+    /// Describes a loss for labels in device memory.
+    pub extern "C" fn [cudnnSetCTCLossDescriptor_v8, cudnnSetCTCLossDescriptor_v9]
+    (loss: Handle, kind: c_int, normalises: c_int, keeps: c_int, longest: c_int) -> Status {
+        status(set(loss, Described::new(kind, normalises, keeps, longest)))
+    }
 
-        /// Returns the description of a loss.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $get(
-            loss: Handle,
-            kind: *mut c_int,
-            normalises: *mut c_int,
-            keeps: *mut c_int,
-            longest: *mut c_int,
-        ) -> Status {
-            // SAFETY: the caller gives places for numbers, or null.
-            status(described::<Described>(loss).and_then(|found| unsafe {
-                give(kind, found.kind)?;
-                give(normalises, found.normalises)?;
-                give(keeps, found.keeps)?;
-                give(longest, found.longest)
-            }))
-        }
-    )* };
-}
-of_device_memory! {
-    cudnnSetCTCLossDescriptor_v8 cudnnGetCTCLossDescriptor_v8;
-    cudnnSetCTCLossDescriptor_v9 cudnnGetCTCLossDescriptor_v9;
+    /// Returns the description of a loss.
+    pub unsafe extern "C" fn [cudnnGetCTCLossDescriptor_v8, cudnnGetCTCLossDescriptor_v9]
+    (loss: Handle, kind: *mut c_int, normalises: *mut c_int, keeps: *mut c_int, longest: *mut c_int) -> Status {
+        // SAFETY: the caller gives places for numbers, or null.
+        status(described::<Described>(loss).and_then(|found| unsafe {
+            give(kind, found.kind)?;
+            give(normalises, found.normalises)?;
+            give(keeps, found.keeps)?;
+            give(longest, found.longest)
+        }))
+    }
 }
 
 /// Returns the type that a loss is computed in.

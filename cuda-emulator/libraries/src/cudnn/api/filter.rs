@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use super::super::layout::{Layout, number_of};
 use super::super::{BAD_PARAM, MAX_RANK, NOT_SUPPORTED, Operand, Status, give, rank, status, taken};
 use super::tensor::{give_all, packed};
-use super::{create, described, descriptors, destroy, set};
+use super::{create, described, destroy, set};
 use crate::handles::Handle;
 
 /// A packed filter, and its `cudnnTensorFormat_t`.
@@ -17,7 +17,18 @@ pub struct Filter {
     format: c_int,
 }
 
-descriptors! { cudnnCreateFilterDescriptor cudnnDestroyFilterDescriptor Filter; }
+/// Creates a descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreateFilterDescriptor(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    unsafe { create::<Filter>(place) }
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyFilterDescriptor(descriptor: Handle) -> Status {
+    destroy::<Filter>(descriptor)
+}
 
 /// A filter in device memory.
 pub fn filter(descriptor: Handle, base: usize) -> Result<Operand, Status> {

@@ -5,6 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::super::{BAD_PARAM, NOT_SUPPORTED, SUCCESS, Settings, Status, give, status, stream_of};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::stream::Stream;
 
@@ -37,16 +38,13 @@ pub unsafe extern "C" fn cudnnGetProperty(part: c_int, value: *mut c_int) -> Sta
     status(found.ok_or(BAD_PARAM).and_then(|found| unsafe { give(value, found) }))
 }
 
-macro_rules! checks {
-    ($($name:ident)*) => { $(
-        /// All parts of the library are of one version.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name() -> Status {
-            SUCCESS
-        }
-    )* };
+exported! {
+    /// All parts of the library are of one version.
+    pub extern "C" fn [cudnnGraphVersionCheck, cudnnOpsVersionCheck, cudnnCnnVersionCheck, cudnnAdvVersionCheck]
+    () -> Status {
+        SUCCESS
+    }
 }
-checks! { cudnnGraphVersionCheck cudnnOpsVersionCheck cudnnCnnVersionCheck cudnnAdvVersionCheck }
 
 /// Returns the name of a status.
 #[unsafe(no_mangle)]

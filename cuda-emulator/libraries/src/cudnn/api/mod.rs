@@ -18,7 +18,7 @@ pub(crate) mod tensor;
 use std::ffi::c_void;
 
 use super::layout::Layout;
-use super::{BAD_PARAM, Blend, Operand, Status, give};
+use super::{BAD_PARAM, Blend, Operand, SUCCESS, Status, give, status};
 use crate::handles::{self, Handle};
 
 /// A descriptor that has been made, and perhaps set.
@@ -41,36 +41,18 @@ fn set<T: Send + 'static>(handle: Handle, value: Result<T, Status>) -> Result<()
 /// # Safety
 ///
 /// `place` is null or has room for a handle.
-unsafe fn create<T: Send + 'static>(place: *mut Handle) -> Result<(), Status> {
+unsafe fn create<T: Send + 'static>(place: *mut Handle) -> Status {
     if place.is_null() {
-        return Err(BAD_PARAM);
+        return BAD_PARAM;
     }
     // SAFETY: the place has room by this function's contract.
-    unsafe { give(place, handles::make(Descriptor::<T>(None))) }
+    status(unsafe { give(place, handles::make(Descriptor::<T>(None))) })
 }
 
-fn destroy<T: Send + 'static>(handle: Handle) -> Result<(), Status> {
-    if handles::end::<Descriptor<T>>(handle) { Ok(()) } else { Err(BAD_PARAM) }
+/// Ends a descriptor.
+fn destroy<T: Send + 'static>(handle: Handle) -> Status {
+    if handles::end::<Descriptor<T>>(handle) { SUCCESS } else { BAD_PARAM }
 }
-
-/// The functions that make and end a kind of descriptor.
-macro_rules! descriptors {
-    ($($create:ident $destroy:ident $type:ty;)*) => { $(
-        /// Creates a descriptor.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
-            // SAFETY: the caller gives a place for a handle, or null.
-            status(unsafe { create::<$type>(place) })
-        }
-
-        /// Ends a descriptor.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $destroy(descriptor: Handle) -> Status {
-            status(destroy::<$type>(descriptor))
-        }
-    )* };
-}
-use descriptors;
 
 /// A tensor of a descriptor in device memory.
 fn operand(descriptor: Handle, base: usize) -> Result<Operand, Status> {

@@ -8,11 +8,22 @@ use super::super::layout::Layout;
 use super::super::pooling::{Mode, Pooling};
 use super::super::{BAD_PARAM, MAX_RANK, NOT_SUPPORTED, Status, give, queue, rank, status, stream_of, taken};
 use super::tensor::give_all;
-use super::{blend, create, described, descriptors, destroy, operand, set};
+use super::{blend, create, described, destroy, operand, set};
 use crate::handles::Handle;
 use crate::stream::Fault;
 
-descriptors! { cudnnCreatePoolingDescriptor cudnnDestroyPoolingDescriptor Described; }
+/// Creates a descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreatePoolingDescriptor(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    unsafe { create::<Described>(place) }
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyPoolingDescriptor(descriptor: Handle) -> Status {
+    destroy::<Described>(descriptor)
+}
 
 /// A descriptor, and its mode's own number.
 #[derive(Clone, Debug)]

@@ -6,10 +6,21 @@ use std::ffi::c_int;
 
 use super::super::layout::{Layout, data_type, number_of};
 use super::super::{BAD_PARAM, MAX_RANK, NOT_SUPPORTED, Status, give, rank, status, taken};
-use super::{create, described, descriptors, destroy, set};
+use super::{create, described, destroy, set};
 use crate::handles::Handle;
 
-descriptors! { cudnnCreateTensorDescriptor cudnnDestroyTensorDescriptor Layout; }
+/// Creates a descriptor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudnnCreateTensorDescriptor(place: *mut Handle) -> Status {
+    // SAFETY: the caller gives a place for a handle, or null.
+    unsafe { create::<Layout>(place) }
+}
+
+/// Ends a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnDestroyTensorDescriptor(descriptor: Handle) -> Status {
+    destroy::<Layout>(descriptor)
+}
 
 /// Returns whether channels are adjacent (`cudnnTensorFormat_t`).
 pub fn channels_last(format: c_int) -> Result<bool, Status> {

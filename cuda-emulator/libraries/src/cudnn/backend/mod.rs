@@ -25,6 +25,7 @@ use std::ffi::{c_int, c_void};
 use descriptor::{Descriptor, Kind, Made};
 
 use super::{BAD_PARAM, NOT_SUPPORTED, SUCCESS, Status, give, queue, status, stream_of};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 
 fn with<R>(handle: Handle, body: impl FnOnce(&mut Descriptor) -> Result<R, Status>) -> Result<R, Status> {
@@ -115,22 +116,19 @@ pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle
     status(body())
 }
 
-macro_rules! graphs {
-    ($($name:ident)*) => { $(
-        /// A graph of CUDA's of a plan: programs capture [`cudnnBackendExecute`] instead.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(handle: Handle, plan: Handle, pack: Handle, _graph: usize) -> Status {
-            let body = || {
-                stream_of(handle)?;
-                with(plan, |plan| plan.finalized(Kind::Plan))?;
-                with(pack, |pack| pack.finalized(Kind::VariantPack))?;
-                Err(NOT_SUPPORTED)
-            };
-            status(body())
-        }
-    )* };
+exported! {
+    /// A graph of CUDA's of a plan: programs capture [`cudnnBackendExecute`] instead.
+    pub extern "C" fn [cudnnBackendPopulateCudaGraph, cudnnBackendUpdateCudaGraph]
+    (handle: Handle, plan: Handle, pack: Handle, _graph: usize) -> Status {
+        let body = || {
+            stream_of(handle)?;
+            with(plan, |plan| plan.finalized(Kind::Plan))?;
+            with(pack, |pack| pack.finalized(Kind::VariantPack))?;
+            Err(NOT_SUPPORTED)
+        };
+        status(body())
+    }
 }
-graphs! { cudnnBackendPopulateCudaGraph cudnnBackendUpdateCudaGraph }
 
 #[cfg(test)]
 mod attention_test;

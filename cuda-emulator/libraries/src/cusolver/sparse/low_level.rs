@@ -9,8 +9,9 @@ use super::super::{INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS, Statu
 use super::handle::{device, host};
 use super::solve::{Factors, Method};
 use super::{Given, Place, answer, position};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
-use crate::numbers::{C32, C64, Type};
+use crate::numbers::{C32, C64, Type, TypedAddress};
 use crate::sparse::matrix::Csr;
 
 /// Bytes of a buffer and of an object, as the functions that ask for it answer.
@@ -35,6 +36,32 @@ struct Info {
     /// The matrix of QR's setup.
     matrix: Option<Csr>,
     factors: Option<Factors>,
+}
+
+/// The functions of one method for one kind of memory.
+#[derive(Clone, Copy, Debug)]
+struct Family {
+    method: Method,
+    side: Side,
+}
+
+const LU: Family = Family { method: Method::Lu, side: Side::Host };
+const QR: Family = Family { method: Method::Qr, side: Side::Host };
+const CHOLESKY: Family = Family { method: Method::Cholesky, side: Side::Host };
+const DEVICE_QR: Family = Family { method: Method::Qr, side: Side::Device };
+const DEVICE_CHOLESKY: Family = Family { method: Method::Cholesky, side: Side::Device };
+
+impl Family {
+    fn of(self, info: Handle) -> Target {
+        Target { info, method: self.method, side: self.side }
+    }
+
+    fn place(self, handle: Handle) -> Result<Place, Status> {
+        match self.side {
+            Side::Host => host(handle),
+            Side::Device => device(handle),
+        }
+    }
 }
 
 /// A function's object, and the matrix for which the object has to be created.
@@ -155,225 +182,224 @@ impl Info {
     }
 }
 
-/// Objects.
-macro_rules! objects {
-    ($($create:ident $destroy:ident $method:ident $side:ident;)*) => { $(
-        /// Creates an object.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $create(place: *mut Handle) -> Status {
-            // SAFETY: the caller gives a place for a handle, or null.
-            let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
-            *place = handles::make(Info::new(Method::$method, Side::$side));
-            SUCCESS
-        }
+exported! {
+    /// Creates an object.
+    pub unsafe extern "C" fn(family) [
+        cusolverSpCreateCsrluInfoHost(LU), cusolverSpCreateCsrqrInfoHost(QR), cusolverSpCreateCsrcholInfoHost(CHOLESKY),
+        cusolverSpCreateCsrqrInfo(DEVICE_QR), cusolverSpCreateCsrcholInfo(DEVICE_CHOLESKY),
+    ]
+    (place: *mut Handle) -> Status {
+        // SAFETY: the caller gives a place for a handle, or null.
+        let Some(place) = (unsafe { place.as_mut() }) else { return INVALID_VALUE };
+        *place = handles::make(Info::new(family.method, family.side));
+        SUCCESS
+    }
 
-        /// Ends an object.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $destroy(info: Handle) -> Status {
-            if handles::end::<Info>(info) { SUCCESS } else { NOT_INITIALIZED }
-        }
-    )* };
-}
-objects! {
-    cusolverSpCreateCsrluInfoHost cusolverSpDestroyCsrluInfoHost Lu Host;
-    cusolverSpCreateCsrqrInfoHost cusolverSpDestroyCsrqrInfoHost Qr Host;
-    cusolverSpCreateCsrcholInfoHost cusolverSpDestroyCsrcholInfoHost Cholesky Host;
-    cusolverSpCreateCsrqrInfo cusolverSpDestroyCsrqrInfo Qr Device;
-    cusolverSpCreateCsrcholInfo cusolverSpDestroyCsrcholInfo Cholesky Device;
+    /// Ends an object.
+    pub extern "C" fn [
+        cusolverSpDestroyCsrluInfoHost, cusolverSpDestroyCsrqrInfoHost, cusolverSpDestroyCsrcholInfoHost,
+        cusolverSpDestroyCsrqrInfo, cusolverSpDestroyCsrcholInfo,
+    ]
+    (info: Handle) -> Status {
+        if handles::end::<Info>(info) { SUCCESS } else { NOT_INITIALIZED }
+    }
 }
 
 /// The matrix of a function's arguments.
-macro_rules! given {
-    ($place:ident($handle:ident) [$m:expr, $n:expr, $count:expr] $descriptor:ident $values:expr, $starts:ident $indices:ident) => {
-        $place($handle)
-            .and_then(|place| Given::new(place, [$m, $n, $count], $descriptor, $values, [$starts, $indices]))
-    };
+fn given(
+    place: Result<Place, Status>,
+    sizes: [c_int; 3],
+    descriptor: Handle,
+    values: Option<TypedAddress>,
+    at: [usize; 2],
+) -> Result<Given, Status> {
+    Given::new(place?, sizes, descriptor, values, at)
 }
 
-/// The functions of LU (`threshold`) or Cholesky's method: of square matrices.
-macro_rules! square {
-    ($method:ident $side:ident $place:ident $analysis:ident;
-        $($kind:ident $real:ty, ($($threshold:ident)?): $buffer:ident $factor:ident $pivot:ident $solve:ident;)*) => {
-        /// Analyses a matrix.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $analysis(
-            handle: Handle, n: c_int, count: c_int, descriptor: Handle, starts: usize, indices: usize, info: Handle,
-        ) -> Status {
-            let given = given!($place(handle) [n, n, count] descriptor None, starts indices);
-            status(Target { info, method: Method::$method, side: Side::$side }.analyse([n, n, count], given))
-        }
-    $(
-        /// Returns the length of the buffer.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $buffer(
-            handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize,
-            info: Handle, internal: *mut usize, work: *mut usize,
-        ) -> Status {
-            let kind = Type::$kind;
-            let given = given!($place(handle) [n, n, count] descriptor Some(kind.at(values)), starts indices);
-            let target = Target { info, method: Method::$method, side: Side::$side };
-            status(target.buffer([n, n, count], kind, given, [internal, work]))
-        }
+exported! {
+    /// Analyses a matrix.
+    pub unsafe extern "C" fn(family) [
+        cusolverSpXcsrluAnalysisHost(LU), cusolverSpXcsrcholAnalysisHost(CHOLESKY),
+        cusolverSpXcsrcholAnalysis(DEVICE_CHOLESKY),
+    ]
+    (handle: Handle, n: c_int, count: c_int, descriptor: Handle, starts: usize, indices: usize, info: Handle) -> Status {
+        let given = given(family.place(handle), [n, n, count], descriptor, None, [starts, indices]);
+        status(family.of(info).analyse([n, n, count], given))
+    }
 
-        /// Factorizes.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $factor(
-            handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize,
-            info: Handle, $($threshold: $real,)? _buffer: usize,
-        ) -> Status {
-            let kind = Type::$kind;
-            let thresholds: &[$real] = &[$($threshold)?];
-            let threshold = thresholds.first().map_or(1.0, |threshold| f64::from(*threshold));
-            let given = given!($place(handle) [n, n, count] descriptor Some(kind.at(values)), starts indices);
-            let target = Target { info, method: Method::$method, side: Side::$side };
-            status(target.factor([n, n, count], kind, Some(given), threshold))
-        }
+    /// Returns the length of the buffer.
+    pub unsafe extern "C" fn(family, kind) [
+        cusolverSpScsrluBufferInfoHost(LU, Type::F32), cusolverSpDcsrluBufferInfoHost(LU, Type::F64),
+        cusolverSpCcsrluBufferInfoHost(LU, Type::C32), cusolverSpZcsrluBufferInfoHost(LU, Type::C64),
+        cusolverSpScsrcholBufferInfoHost(CHOLESKY, Type::F32), cusolverSpDcsrcholBufferInfoHost(CHOLESKY, Type::F64),
+        cusolverSpCcsrcholBufferInfoHost(CHOLESKY, Type::C32), cusolverSpZcsrcholBufferInfoHost(CHOLESKY, Type::C64),
+        cusolverSpScsrcholBufferInfo(DEVICE_CHOLESKY, Type::F32), cusolverSpDcsrcholBufferInfo(DEVICE_CHOLESKY, Type::F64),
+        cusolverSpCcsrcholBufferInfo(DEVICE_CHOLESKY, Type::C32), cusolverSpZcsrcholBufferInfo(DEVICE_CHOLESKY, Type::C64),
+    ]
+    (
+        handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize, info: Handle,
+        internal: *mut usize, work: *mut usize,
+    ) -> Status {
+        let given = given(family.place(handle), [n, n, count], descriptor, Some(kind.at(values)), [starts, indices]);
+        let target = family.of(info);
+        status(target.buffer([n, n, count], kind, given, [internal, work]))
+    }
 
-        /// Returns where the matrix is singular.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $pivot(
-            handle: Handle, info: Handle, tolerance: $real, place: *mut c_int,
-        ) -> Status {
-            let target = Target { info, method: Method::$method, side: Side::$side };
-            status($place(handle).and_then(|_| target.zero_pivot(Type::$kind, tolerance.into(), place)))
-        }
+    /// Factorizes.
+    pub unsafe extern "C" fn(family, kind) [
+        cusolverSpScsrcholFactorHost(CHOLESKY, Type::F32), cusolverSpDcsrcholFactorHost(CHOLESKY, Type::F64),
+        cusolverSpCcsrcholFactorHost(CHOLESKY, Type::C32), cusolverSpZcsrcholFactorHost(CHOLESKY, Type::C64),
+        cusolverSpScsrcholFactor(DEVICE_CHOLESKY, Type::F32), cusolverSpDcsrcholFactor(DEVICE_CHOLESKY, Type::F64),
+        cusolverSpCcsrcholFactor(DEVICE_CHOLESKY, Type::C32), cusolverSpZcsrcholFactor(DEVICE_CHOLESKY, Type::C64),
+    ]
+    (
+        handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize, info: Handle,
+        _buffer: usize,
+    ) -> Status {
+        let given = given(family.place(handle), [n, n, count], descriptor, Some(kind.at(values)), [starts, indices]);
+        let target = family.of(info);
+        status(target.factor([n, n, count], kind, Some(given), 1.0))
+    }
 
-        /// Solves.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $solve(
-            handle: Handle, n: c_int, b: usize, x: usize, info: Handle, _buffer: usize,
-        ) -> Status {
-            let target = Target { info, method: Method::$method, side: Side::$side };
-            status(target.solve($place(handle), [n, n], Type::$kind, [b, x]))
-        }
-    )* };
-}
-square! {
-    Lu Host host cusolverSpXcsrluAnalysisHost;
-    F32 f32, (threshold): cusolverSpScsrluBufferInfoHost cusolverSpScsrluFactorHost cusolverSpScsrluZeroPivotHost cusolverSpScsrluSolveHost;
-    F64 f64, (threshold): cusolverSpDcsrluBufferInfoHost cusolverSpDcsrluFactorHost cusolverSpDcsrluZeroPivotHost cusolverSpDcsrluSolveHost;
-    C32 f32, (threshold): cusolverSpCcsrluBufferInfoHost cusolverSpCcsrluFactorHost cusolverSpCcsrluZeroPivotHost cusolverSpCcsrluSolveHost;
-    C64 f64, (threshold): cusolverSpZcsrluBufferInfoHost cusolverSpZcsrluFactorHost cusolverSpZcsrluZeroPivotHost cusolverSpZcsrluSolveHost;
-}
-square! {
-    Cholesky Host host cusolverSpXcsrcholAnalysisHost;
-    F32 f32, (): cusolverSpScsrcholBufferInfoHost cusolverSpScsrcholFactorHost cusolverSpScsrcholZeroPivotHost cusolverSpScsrcholSolveHost;
-    F64 f64, (): cusolverSpDcsrcholBufferInfoHost cusolverSpDcsrcholFactorHost cusolverSpDcsrcholZeroPivotHost cusolverSpDcsrcholSolveHost;
-    C32 f32, (): cusolverSpCcsrcholBufferInfoHost cusolverSpCcsrcholFactorHost cusolverSpCcsrcholZeroPivotHost cusolverSpCcsrcholSolveHost;
-    C64 f64, (): cusolverSpZcsrcholBufferInfoHost cusolverSpZcsrcholFactorHost cusolverSpZcsrcholZeroPivotHost cusolverSpZcsrcholSolveHost;
-}
-square! {
-    Cholesky Device device cusolverSpXcsrcholAnalysis;
-    F32 f32, (): cusolverSpScsrcholBufferInfo cusolverSpScsrcholFactor cusolverSpScsrcholZeroPivot cusolverSpScsrcholSolve;
-    F64 f64, (): cusolverSpDcsrcholBufferInfo cusolverSpDcsrcholFactor cusolverSpDcsrcholZeroPivot cusolverSpDcsrcholSolve;
-    C32 f32, (): cusolverSpCcsrcholBufferInfo cusolverSpCcsrcholFactor cusolverSpCcsrcholZeroPivot cusolverSpCcsrcholSolve;
-    C64 f64, (): cusolverSpZcsrcholBufferInfo cusolverSpZcsrcholFactor cusolverSpZcsrcholZeroPivot cusolverSpZcsrcholSolve;
+    /// Solves.
+    pub unsafe extern "C" fn(family, kind) [
+        cusolverSpScsrluSolveHost(LU, Type::F32), cusolverSpDcsrluSolveHost(LU, Type::F64),
+        cusolverSpCcsrluSolveHost(LU, Type::C32), cusolverSpZcsrluSolveHost(LU, Type::C64),
+        cusolverSpScsrcholSolveHost(CHOLESKY, Type::F32), cusolverSpDcsrcholSolveHost(CHOLESKY, Type::F64),
+        cusolverSpCcsrcholSolveHost(CHOLESKY, Type::C32), cusolverSpZcsrcholSolveHost(CHOLESKY, Type::C64),
+        cusolverSpScsrcholSolve(DEVICE_CHOLESKY, Type::F32), cusolverSpDcsrcholSolve(DEVICE_CHOLESKY, Type::F64),
+        cusolverSpCcsrcholSolve(DEVICE_CHOLESKY, Type::C32), cusolverSpZcsrcholSolve(DEVICE_CHOLESKY, Type::C64),
+    ]
+    (handle: Handle, n: c_int, b: usize, x: usize, info: Handle, _buffer: usize) -> Status {
+        let target = family.of(info);
+        status(target.solve(family.place(handle), [n, n], kind, [b, x]))
+    }
 }
 
-/// The functions of QR.
-macro_rules! orthogonal {
-    ($side:ident $place:ident $analysis:ident;
-        $($kind:ident $real:ty, $element:ty: $buffer:ident $setup:ident $factor:ident $pivot:ident $solve:ident;)*) => {
-        /// Analyses a matrix.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $analysis(
-            handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, starts: usize, indices: usize,
-            info: Handle,
-        ) -> Status {
-            let given = given!($place(handle) [m, n, count] descriptor None, starts indices);
-            status(Target { info, method: Method::Qr, side: Side::$side }.analyse([m, n, count], given))
-        }
-    $(
-        /// Returns the length of the buffer.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $buffer(
-            handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize,
-            indices: usize, info: Handle, internal: *mut usize, work: *mut usize,
-        ) -> Status {
-            let kind = Type::$kind;
-            let given = given!($place(handle) [m, n, count] descriptor Some(kind.at(values)), starts indices);
-            let target = Target { info, method: Method::Qr, side: Side::$side };
-            status(target.buffer([m, n, count], kind, given, [internal, work]))
-        }
+exported! {
+    /// Factorizes with pivots that are as large as a threshold demands.
+    pub unsafe extern "C" fn<Real>(family, kind) [
+        cusolverSpScsrluFactorHost<f32>(LU, Type::F32), cusolverSpDcsrluFactorHost<f64>(LU, Type::F64),
+        cusolverSpCcsrluFactorHost<f32>(LU, Type::C32), cusolverSpZcsrluFactorHost<f64>(LU, Type::C64),
+    ]
+    (
+        handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize, info: Handle,
+        threshold: Real, _buffer: usize,
+    ) -> Status {
+        let given = given(family.place(handle), [n, n, count], descriptor, Some(kind.at(values)), [starts, indices]);
+        status(family.of(info).factor([n, n, count], kind, Some(given), threshold.into()))
+    }
 
-        /// Takes the matrix. One that is shifted is not supported.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $setup(
-            handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize,
-            indices: usize, mu: $element, info: Handle,
-        ) -> Status {
-            if mu != <$element>::default() {
-                return NOT_SUPPORTED;
-            }
-            let kind = Type::$kind;
-            let given = given!($place(handle) [m, n, count] descriptor Some(kind.at(values)), starts indices);
-            let target = Target { info, method: Method::Qr, side: Side::$side };
-            status(target.set_up([m, n, count], kind, given))
-        }
-
-        /// Factorizes, and solves if there are places for a right-hand side and a solution.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $factor(
-            handle: Handle, m: c_int, n: c_int, count: c_int, b: usize, x: usize, info: Handle, _buffer: usize,
-        ) -> Status {
-            let target = Target { info, method: Method::Qr, side: Side::$side };
-            let done = $place(handle).and_then(|_| target.factor([m, n, count], Type::$kind, None, 1.0));
-            status(done.and_then(|()| match (b, x) {
-                (0, _) | (_, 0) => Ok(()),
-                _ => target.solve($place(handle), [m, n], Type::$kind, [b, x]),
-            }))
-        }
-
-        /// Returns where the matrix is singular.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $pivot(
-            handle: Handle, info: Handle, tolerance: $real, place: *mut c_int,
-        ) -> Status {
-            let target = Target { info, method: Method::Qr, side: Side::$side };
-            status($place(handle).and_then(|_| target.zero_pivot(Type::$kind, tolerance.into(), place)))
-        }
-
-        /// Solves.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $solve(
-            handle: Handle, m: c_int, n: c_int, b: usize, x: usize, info: Handle, _buffer: usize,
-        ) -> Status {
-            let target = Target { info, method: Method::Qr, side: Side::$side };
-            status(target.solve($place(handle), [m, n], Type::$kind, [b, x]))
-        }
-    )* };
-}
-orthogonal! {
-    Host host cusolverSpXcsrqrAnalysisHost;
-    F32 f32, f32: cusolverSpScsrqrBufferInfoHost cusolverSpScsrqrSetupHost cusolverSpScsrqrFactorHost
-        cusolverSpScsrqrZeroPivotHost cusolverSpScsrqrSolveHost;
-    F64 f64, f64: cusolverSpDcsrqrBufferInfoHost cusolverSpDcsrqrSetupHost cusolverSpDcsrqrFactorHost
-        cusolverSpDcsrqrZeroPivotHost cusolverSpDcsrqrSolveHost;
-    C32 f32, C32: cusolverSpCcsrqrBufferInfoHost cusolverSpCcsrqrSetupHost cusolverSpCcsrqrFactorHost
-        cusolverSpCcsrqrZeroPivotHost cusolverSpCcsrqrSolveHost;
-    C64 f64, C64: cusolverSpZcsrqrBufferInfoHost cusolverSpZcsrqrSetupHost cusolverSpZcsrqrFactorHost
-        cusolverSpZcsrqrZeroPivotHost cusolverSpZcsrqrSolveHost;
-}
-orthogonal! {
-    Device device cusolverSpXcsrqrAnalysis;
-    F32 f32, f32: cusolverSpScsrqrBufferInfo cusolverSpScsrqrSetup cusolverSpScsrqrFactor
-        cusolverSpScsrqrZeroPivot cusolverSpScsrqrSolve;
-    F64 f64, f64: cusolverSpDcsrqrBufferInfo cusolverSpDcsrqrSetup cusolverSpDcsrqrFactor
-        cusolverSpDcsrqrZeroPivot cusolverSpDcsrqrSolve;
-    C32 f32, C32: cusolverSpCcsrqrBufferInfo cusolverSpCcsrqrSetup cusolverSpCcsrqrFactor
-        cusolverSpCcsrqrZeroPivot cusolverSpCcsrqrSolve;
-    C64 f64, C64: cusolverSpZcsrqrBufferInfo cusolverSpZcsrqrSetup cusolverSpZcsrqrFactor
-        cusolverSpZcsrqrZeroPivot cusolverSpZcsrqrSolve;
+    /// Returns where the matrix is singular.
+    pub unsafe extern "C" fn<Real>(family, kind) [
+        cusolverSpScsrluZeroPivotHost<f32>(LU, Type::F32), cusolverSpDcsrluZeroPivotHost<f64>(LU, Type::F64),
+        cusolverSpCcsrluZeroPivotHost<f32>(LU, Type::C32), cusolverSpZcsrluZeroPivotHost<f64>(LU, Type::C64),
+        cusolverSpScsrcholZeroPivotHost<f32>(CHOLESKY, Type::F32),
+        cusolverSpDcsrcholZeroPivotHost<f64>(CHOLESKY, Type::F64),
+        cusolverSpCcsrcholZeroPivotHost<f32>(CHOLESKY, Type::C32),
+        cusolverSpZcsrcholZeroPivotHost<f64>(CHOLESKY, Type::C64),
+        cusolverSpScsrcholZeroPivot<f32>(DEVICE_CHOLESKY, Type::F32),
+        cusolverSpDcsrcholZeroPivot<f64>(DEVICE_CHOLESKY, Type::F64),
+        cusolverSpCcsrcholZeroPivot<f32>(DEVICE_CHOLESKY, Type::C32),
+        cusolverSpZcsrcholZeroPivot<f64>(DEVICE_CHOLESKY, Type::C64),
+    ]
+    (handle: Handle, info: Handle, tolerance: Real, place: *mut c_int) -> Status {
+        let target = family.of(info);
+        status(family.place(handle).and_then(|_| target.zero_pivot(kind, tolerance.into(), place)))
+    }
 }
 
-/// The object of a factorization by LU.
-fn of_lu(info: Handle) -> Target {
-    Target { info, method: Method::Lu, side: Side::Host }
+exported! {
+    /// Analyses a matrix.
+    pub unsafe extern "C" fn(family) [cusolverSpXcsrqrAnalysisHost(QR), cusolverSpXcsrqrAnalysis(DEVICE_QR)]
+    (
+        handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, starts: usize, indices: usize, info: Handle,
+    ) -> Status {
+        let given = given(family.place(handle), [m, n, count], descriptor, None, [starts, indices]);
+        status(family.of(info).analyse([m, n, count], given))
+    }
+
+    /// Returns the length of the buffer.
+    pub unsafe extern "C" fn(family, kind) [
+        cusolverSpScsrqrBufferInfoHost(QR, Type::F32), cusolverSpDcsrqrBufferInfoHost(QR, Type::F64),
+        cusolverSpCcsrqrBufferInfoHost(QR, Type::C32), cusolverSpZcsrqrBufferInfoHost(QR, Type::C64),
+        cusolverSpScsrqrBufferInfo(DEVICE_QR, Type::F32), cusolverSpDcsrqrBufferInfo(DEVICE_QR, Type::F64),
+        cusolverSpCcsrqrBufferInfo(DEVICE_QR, Type::C32), cusolverSpZcsrqrBufferInfo(DEVICE_QR, Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize,
+        info: Handle, internal: *mut usize, work: *mut usize,
+    ) -> Status {
+        let given = given(family.place(handle), [m, n, count], descriptor, Some(kind.at(values)), [starts, indices]);
+        let target = family.of(info);
+        status(target.buffer([m, n, count], kind, given, [internal, work]))
+    }
+
+    /// Factorizes, and solves if there are places for a right-hand side and a solution.
+    pub unsafe extern "C" fn(family, kind) [
+        cusolverSpScsrqrFactorHost(QR, Type::F32), cusolverSpDcsrqrFactorHost(QR, Type::F64),
+        cusolverSpCcsrqrFactorHost(QR, Type::C32), cusolverSpZcsrqrFactorHost(QR, Type::C64),
+        cusolverSpScsrqrFactor(DEVICE_QR, Type::F32), cusolverSpDcsrqrFactor(DEVICE_QR, Type::F64),
+        cusolverSpCcsrqrFactor(DEVICE_QR, Type::C32), cusolverSpZcsrqrFactor(DEVICE_QR, Type::C64),
+    ]
+    (handle: Handle, m: c_int, n: c_int, count: c_int, b: usize, x: usize, info: Handle, _buffer: usize) -> Status {
+        let target = family.of(info);
+        let done = family.place(handle).and_then(|_| target.factor([m, n, count], kind, None, 1.0));
+        status(done.and_then(|()| match (b, x) {
+            (0, _) | (_, 0) => Ok(()),
+            _ => target.solve(family.place(handle), [m, n], kind, [b, x]),
+        }))
+    }
+
+    /// Solves.
+    pub unsafe extern "C" fn(family, kind) [
+        cusolverSpScsrqrSolveHost(QR, Type::F32), cusolverSpDcsrqrSolveHost(QR, Type::F64),
+        cusolverSpCcsrqrSolveHost(QR, Type::C32), cusolverSpZcsrqrSolveHost(QR, Type::C64),
+        cusolverSpScsrqrSolve(DEVICE_QR, Type::F32), cusolverSpDcsrqrSolve(DEVICE_QR, Type::F64),
+        cusolverSpCcsrqrSolve(DEVICE_QR, Type::C32), cusolverSpZcsrqrSolve(DEVICE_QR, Type::C64),
+    ]
+    (handle: Handle, m: c_int, n: c_int, b: usize, x: usize, info: Handle, _buffer: usize) -> Status {
+        let target = family.of(info);
+        status(target.solve(family.place(handle), [m, n], kind, [b, x]))
+    }
+}
+
+exported! {
+    /// Takes the matrix. One that is shifted is not supported.
+    pub unsafe extern "C" fn<Element>(family, kind) [
+        cusolverSpScsrqrSetupHost<f32>(QR, Type::F32), cusolverSpDcsrqrSetupHost<f64>(QR, Type::F64),
+        cusolverSpCcsrqrSetupHost<C32>(QR, Type::C32), cusolverSpZcsrqrSetupHost<C64>(QR, Type::C64),
+        cusolverSpScsrqrSetup<f32>(DEVICE_QR, Type::F32), cusolverSpDcsrqrSetup<f64>(DEVICE_QR, Type::F64),
+        cusolverSpCcsrqrSetup<C32>(DEVICE_QR, Type::C32), cusolverSpZcsrqrSetup<C64>(DEVICE_QR, Type::C64),
+    ]
+    (
+        handle: Handle, m: c_int, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize,
+        mu: Element, info: Handle,
+    ) -> Status {
+        if mu != Element::default() {
+            return NOT_SUPPORTED;
+        }
+        let given = given(family.place(handle), [m, n, count], descriptor, Some(kind.at(values)), [starts, indices]);
+        let target = family.of(info);
+        status(target.set_up([m, n, count], kind, given))
+    }
+
+    /// Returns where the matrix is singular.
+    pub unsafe extern "C" fn<Real>(family, kind) [
+        cusolverSpScsrqrZeroPivotHost<f32>(QR, Type::F32), cusolverSpDcsrqrZeroPivotHost<f64>(QR, Type::F64),
+        cusolverSpCcsrqrZeroPivotHost<f32>(QR, Type::C32), cusolverSpZcsrqrZeroPivotHost<f64>(QR, Type::C64),
+        cusolverSpScsrqrZeroPivot<f32>(DEVICE_QR, Type::F32), cusolverSpDcsrqrZeroPivot<f64>(DEVICE_QR, Type::F64),
+        cusolverSpCcsrqrZeroPivot<f32>(DEVICE_QR, Type::C32), cusolverSpZcsrqrZeroPivot<f64>(DEVICE_QR, Type::C64),
+    ]
+    (handle: Handle, info: Handle, tolerance: Real, place: *mut c_int) -> Status {
+        let target = family.of(info);
+        status(family.place(handle).and_then(|_| target.zero_pivot(kind, tolerance.into(), place)))
+    }
 }
 
 /// L without its diagonal, U, and the order of rows.
 fn lu_factors(info: Handle, kind: Option<Type>) -> Result<(Csr, Csr, Vec<usize>), Status> {
-    of_lu(info).with(|info| match info.factors(kind.or(info.kind).ok_or(INVALID_VALUE)?)? {
+    LU.of(info).with(|info| match info.factors(kind.or(info.kind).ok_or(INVALID_VALUE)?)? {
         Factors::Lu(lu) => {
             let (lower, upper) = lu.factors();
             Ok((lower, upper, lu.order.clone()))
@@ -429,29 +455,25 @@ fn extract(
     done.map_err(|_| INVALID_VALUE)
 }
 
-macro_rules! extracts {
-    ($($name:ident $kind:ident,)*) => { $(
-        /// P A Q^T = L U.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            handle: Handle, p: usize, q: usize, of_lower: Handle, lower: usize, lower_starts: usize, lower_indices: usize,
-            of_upper: Handle, upper: usize, upper_starts: usize, upper_indices: usize, info: Handle, _buffer: usize,
-        ) -> Status {
-            let lower = (of_lower, [lower, lower_starts, lower_indices]);
-            let upper = (of_upper, [upper, upper_starts, upper_indices]);
-            status(extract(handle, Type::$kind, [p, q], [lower, upper], info))
-        }
-    )* };
-}
-extracts! {
-    cusolverSpScsrluExtractHost F32, cusolverSpDcsrluExtractHost F64, cusolverSpCcsrluExtractHost C32,
-    cusolverSpZcsrluExtractHost C64,
+exported! {
+    /// P A Q^T = L U.
+    pub unsafe extern "C" fn(kind) [
+        cusolverSpScsrluExtractHost(Type::F32), cusolverSpDcsrluExtractHost(Type::F64),
+        cusolverSpCcsrluExtractHost(Type::C32), cusolverSpZcsrluExtractHost(Type::C64),
+    ]
+    (
+        handle: Handle, p: usize, q: usize, of_lower: Handle, lower: usize, lower_starts: usize, lower_indices: usize,
+        of_upper: Handle, upper: usize, upper_starts: usize, upper_indices: usize, info: Handle, _buffer: usize,
+    ) -> Status {
+        let lower = (of_lower, [lower, lower_starts, lower_indices]);
+        let upper = (of_upper, [upper, upper_starts, upper_indices]);
+        status(extract(handle, kind, [p, q], [lower, upper], info))
+    }
 }
 
 fn diagonal(handle: Handle, kind: Type, info: Handle, at: usize) -> Result<(), Status> {
     let place = device(handle)?;
-    let target = Target { info, method: Method::Cholesky, side: Side::Device };
-    let values = target.with(|info| match info.factors(kind)? {
+    let values = DEVICE_CHOLESKY.of(info).with(|info| match info.factors(kind)? {
         Factors::Cholesky(cholesky) => {
             Ok(cholesky.diagonal().iter().map(|value| C64::new(*value, 0.0)).collect::<Vec<_>>())
         }
@@ -460,15 +482,13 @@ fn diagonal(handle: Handle, kind: Type, info: Handle, at: usize) -> Result<(), S
     place.run(move |place| place.set_elements(kind.real(), at, &values))
 }
 
-macro_rules! diagonals {
-    ($($name:ident $kind:ident,)*) => { $(
-        /// The diagonal of L.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(handle: Handle, info: Handle, diag: usize) -> Status {
-            status(diagonal(handle, Type::$kind, info, diag))
-        }
-    )* };
-}
-diagonals! {
-    cusolverSpScsrcholDiag F32, cusolverSpDcsrcholDiag F64, cusolverSpCcsrcholDiag C32, cusolverSpZcsrcholDiag C64,
+exported! {
+    /// The diagonal of L.
+    pub extern "C" fn(kind) [
+        cusolverSpScsrcholDiag(Type::F32), cusolverSpDcsrcholDiag(Type::F64), cusolverSpCcsrcholDiag(Type::C32),
+        cusolverSpZcsrcholDiag(Type::C64),
+    ]
+    (handle: Handle, info: Handle, diag: usize) -> Status {
+        status(diagonal(handle, kind, info, diag))
+    }
 }

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use super::super::{INVALID_VALUE, Status, status};
 use super::handle::host;
 use super::{Given, Place, answer, permutation};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::sparse::order::{reverse_cuthill_mckee, zero_free_diagonal};
 use crate::stream::Fault;
@@ -32,24 +33,27 @@ fn reduce(given: Result<Given, Status>, place: usize) -> Result<(), Status> {
     answer_order(place, &reverse_cuthill_mckee(&given?.load()?))
 }
 
-macro_rules! orders {
-    ($($name:ident $($option:ident)?;)*) => { $(
-        /// An order that reduces fill-in.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            handle: Handle, n: c_int, count: c_int, descriptor: Handle, starts: usize, indices: usize,
-            $($option: usize,)? order: usize,
-        ) -> Status {
-            $(let _ = $option;)?
-            status(reduce(given(handle, [n, n, count], descriptor, [starts, indices]), order))
-        }
-    )* };
+exported! {
+    /// An order that reduces fill-in.
+    pub unsafe extern "C" fn [cusolverSpXcsrsymrcmHost, cusolverSpXcsrsymmdqHost, cusolverSpXcsrsymamdHost]
+    (handle: Handle, n: c_int, count: c_int, descriptor: Handle, starts: usize, indices: usize, order: usize) -> Status {
+        status(reduce(given(handle, [n, n, count], descriptor, [starts, indices]), order))
+    }
 }
-orders! {
-    cusolverSpXcsrsymrcmHost;
-    cusolverSpXcsrsymmdqHost;
-    cusolverSpXcsrsymamdHost;
-    cusolverSpXcsrmetisndHost options;
+
+/// The same. Options of METIS have no effect.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverSpXcsrmetisndHost(
+    handle: Handle,
+    n: c_int,
+    count: c_int,
+    descriptor: Handle,
+    starts: usize,
+    indices: usize,
+    _options: usize,
+    order: usize,
+) -> Status {
+    status(reduce(given(handle, [n, n, count], descriptor, [starts, indices]), order))
 }
 
 fn zero_free(given: Result<Given, Status>, place: usize, found: *mut c_int) -> Result<(), Status> {
@@ -58,19 +62,16 @@ fn zero_free(given: Result<Given, Status>, place: usize, found: *mut c_int) -> R
     answer_order(place, &order)
 }
 
-macro_rules! zero_free {
-    ($($name:ident)*) => { $(
-        /// An order of rows with elements on the diagonal.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            handle: Handle, n: c_int, count: c_int, descriptor: Handle, _values: usize, starts: usize, indices: usize,
-            order: usize, found: *mut c_int,
-        ) -> Status {
-            status(zero_free(given(handle, [n, n, count], descriptor, [starts, indices]), order, found))
-        }
-    )* };
+exported! {
+    /// An order of rows with elements on the diagonal.
+    pub unsafe extern "C" fn [cusolverSpScsrzfdHost, cusolverSpDcsrzfdHost, cusolverSpCcsrzfdHost, cusolverSpZcsrzfdHost]
+    (
+        handle: Handle, n: c_int, count: c_int, descriptor: Handle, _values: usize, starts: usize, indices: usize,
+        order: usize, found: *mut c_int,
+    ) -> Status {
+        status(zero_free(given(handle, [n, n, count], descriptor, [starts, indices]), order, found))
+    }
 }
-zero_free! { cusolverSpScsrzfdHost cusolverSpDcsrzfdHost cusolverSpCcsrzfdHost cusolverSpZcsrzfdHost }
 
 /// Returns the length of the buffer for a permutation.
 #[unsafe(no_mangle)]

@@ -11,6 +11,7 @@ use super::super::{
     EXECUTION_FAILED, INVALID_VALUE, NOT_INITIALIZED, NOT_SUPPORTED, SUCCESS, Status, size, status,
 };
 use super::{Place, answer, permutation, position};
+use crate::exported::exported;
 use crate::handles::{self, Handle};
 use crate::memory::address_at;
 use crate::numbers::{C64, Type};
@@ -107,24 +108,41 @@ pub extern "C" fn cusolverRfSetResetValuesFastMode(handle: Handle, mode: c_int) 
     }))
 }
 
-macro_rules! getters {
-    ($($name:ident($($place:ident: $type:ty = $field:ident),*);)*) => { $(
-        /// Returns settings or results.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(handle: Handle, $($place: *mut $type),*) -> Status {
-            status(with(handle, |refactor| {
-                $(answer($place, refactor.$field)?;)*
-                Ok(())
-            }))
-        }
-    )* };
+exported! {
+    /// Returns a setting or a result.
+    pub unsafe extern "C" fn(get) [
+        cusolverRfGetNumericBoostReport(|refactor: &mut Refactor| refactor.was_boosted),
+        cusolverRfGetResetValuesFastMode(|refactor: &mut Refactor| refactor.is_fast),
+    ]
+    (handle: Handle, place: *mut c_int) -> Status {
+        status(with(handle, |refactor| answer(place, get(refactor))))
+    }
+
+    /// Returns two settings.
+    pub unsafe extern "C" fn(get) [
+        cusolverRfGetMatrixFormat(|refactor: &mut Refactor| [refactor.format, refactor.diagonal]),
+        cusolverRfGetAlgs(|refactor: &mut Refactor| [refactor.algorithm, refactor.solution]),
+    ]
+    (handle: Handle, first: *mut c_int, second: *mut c_int) -> Status {
+        status(with(handle, |refactor| {
+            let found = get(refactor);
+            answer(first, found[0])?;
+            answer(second, found[1])
+        }))
+    }
 }
-getters! {
-    cusolverRfGetMatrixFormat(first: c_int = format, second: c_int = diagonal);
-    cusolverRfGetNumericProperties(first: f64 = zero, second: f64 = boost);
-    cusolverRfGetNumericBoostReport(place: c_int = was_boosted);
-    cusolverRfGetAlgs(first: c_int = algorithm, second: c_int = solution);
-    cusolverRfGetResetValuesFastMode(place: c_int = is_fast);
+
+/// Returns the limits of small pivots.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusolverRfGetNumericProperties(
+    handle: Handle,
+    zero: *mut f64,
+    boost: *mut f64,
+) -> Status {
+    status(with(handle, |refactor| {
+        answer(zero, refactor.zero)?;
+        answer(boost, refactor.boost)
+    }))
 }
 
 /// The arguments of a setup: sizes, and the addresses of A, L, U and the orders.
@@ -167,30 +185,24 @@ impl Setup {
     }
 }
 
-macro_rules! setups {
-    ($($name:ident $place:expr;)*) => { $(
-        /// Takes a matrix and the places of its factors.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            n: c_int, count: c_int, a_starts: usize, a_indices: usize, a: usize, lower_count: c_int, lower_starts: usize,
-            lower_indices: usize, _lower: usize, upper_count: c_int, upper_starts: usize, upper_indices: usize,
-            _upper: usize, p: usize, q: usize, handle: Handle,
-        ) -> Status {
-            let setup = Setup {
-                place: $place,
-                n,
-                counts: [count, lower_count, upper_count],
-                starts: [a_starts, lower_starts, upper_starts],
-                indices: [a_indices, lower_indices, upper_indices],
-                orders: [p, q],
-            };
-            status(setup.run(handle, vec![a]))
-        }
-    )* };
-}
-setups! {
-    cusolverRfSetupHost Place::Host;
-    cusolverRfSetupDevice DEVICE;
+exported! {
+    /// Takes a matrix and the places of its factors.
+    pub unsafe extern "C" fn(place) [cusolverRfSetupHost(Place::Host), cusolverRfSetupDevice(DEVICE)]
+    (
+        n: c_int, count: c_int, a_starts: usize, a_indices: usize, a: usize, lower_count: c_int, lower_starts: usize,
+        lower_indices: usize, _lower: usize, upper_count: c_int, upper_starts: usize, upper_indices: usize, _upper: usize,
+        p: usize, q: usize, handle: Handle,
+    ) -> Status {
+        let setup = Setup {
+            place,
+            n,
+            counts: [count, lower_count, upper_count],
+            starts: [a_starts, lower_starts, upper_starts],
+            indices: [a_indices, lower_indices, upper_indices],
+            orders: [p, q],
+        };
+        status(setup.run(handle, vec![a]))
+    }
 }
 
 /// Takes matrices and the places of their factors.
@@ -292,29 +304,23 @@ pub extern "C" fn cusolverRfBatchResetValues(
     status(reset(handle, [n, count], [starts, indices, p, q], values))
 }
 
-macro_rules! steps {
-    ($($analyze:ident $refactor:ident;)*) => { $(
-        /// Nothing is to be analysed.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $analyze(handle: Handle) -> Status {
-            status(with_factors(handle, |_| Ok(())))
-        }
+exported! {
+    /// Nothing is to be analysed.
+    pub extern "C" fn [cusolverRfAnalyze, cusolverRfBatchAnalyze]
+    (handle: Handle) -> Status {
+        status(with_factors(handle, |_| Ok(())))
+    }
 
-        /// Factorizes.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $refactor(handle: Handle) -> Status {
-            status(with(handle, |refactor| {
-                let (zero, boost) = (refactor.zero, refactor.boost);
-                let factors = refactor.factors.as_mut().ok_or(INVALID_VALUE)?;
-                refactor.was_boosted = c_int::from(factors.factor(zero, boost));
-                Ok(())
-            }))
-        }
-    )* };
-}
-steps! {
-    cusolverRfAnalyze cusolverRfRefactor;
-    cusolverRfBatchAnalyze cusolverRfBatchRefactor;
+    /// Factorizes.
+    pub extern "C" fn [cusolverRfRefactor, cusolverRfBatchRefactor]
+    (handle: Handle) -> Status {
+        status(with(handle, |refactor| {
+            let (zero, boost) = (refactor.zero, refactor.boost);
+            let factors = refactor.factors.as_mut().ok_or(INVALID_VALUE)?;
+            refactor.was_boosted = c_int::from(factors.factor(zero, boost));
+            Ok(())
+        }))
+    }
 }
 
 /// Solves with each matrix, in place of the right-hand sides at the addresses `places`.

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use super::super::{INVALID_VALUE, Status, size, status};
 use super::handle::{device, host};
 use super::{Given, Place, answer, position};
+use crate::exported::exported;
 use crate::handles::Handle;
 use crate::numbers::{C64, Type};
 use crate::sparse::cholesky::Cholesky;
@@ -91,29 +92,29 @@ fn given(
     Given::new(place?, [n, n, count], descriptor, Some(kind.at(values)), [starts, indices])
 }
 
-/// Functions that solve a system; `reorder` does not change the solution.
-macro_rules! solvers {
-    ($($method:ident $place:ident: $($name:ident $kind:ident $real:ty,)*;)*) => { $($(
-        /// Solves a system.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(
-            handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize,
-            b: usize, tolerance: $real, _reorder: c_int, x: usize, singularity: *mut c_int,
-        ) -> Status {
-            let given = given($place(handle), [n, count], descriptor, Type::$kind, [values, starts, indices]);
-            status(solve(Method::$method, given, Type::$kind, [b, x], tolerance.into(), singularity))
-        }
-    )*)* };
-}
-solvers! {
-    Lu host: cusolverSpScsrlsvluHost F32 f32, cusolverSpDcsrlsvluHost F64 f64, cusolverSpCcsrlsvluHost C32 f32,
-        cusolverSpZcsrlsvluHost C64 f64,;
-    Qr host: cusolverSpScsrlsvqrHost F32 f32, cusolverSpDcsrlsvqrHost F64 f64, cusolverSpCcsrlsvqrHost C32 f32,
-        cusolverSpZcsrlsvqrHost C64 f64,;
-    Cholesky host: cusolverSpScsrlsvcholHost F32 f32, cusolverSpDcsrlsvcholHost F64 f64, cusolverSpCcsrlsvcholHost C32 f32,
-        cusolverSpZcsrlsvcholHost C64 f64,;
-    Qr device: cusolverSpScsrlsvqr F32 f32, cusolverSpDcsrlsvqr F64 f64, cusolverSpCcsrlsvqr C32 f32,
-        cusolverSpZcsrlsvqr C64 f64,;
-    Cholesky device: cusolverSpScsrlsvchol F32 f32, cusolverSpDcsrlsvchol F64 f64, cusolverSpCcsrlsvchol C32 f32,
-        cusolverSpZcsrlsvchol C64 f64,;
+exported! {
+    /// Solves a system.
+    pub unsafe extern "C" fn<Real>(place, kind, method) [
+        cusolverSpScsrlsvluHost<f32>(host, Type::F32, Method::Lu), cusolverSpDcsrlsvluHost<f64>(host, Type::F64, Method::Lu),
+        cusolverSpCcsrlsvluHost<f32>(host, Type::C32, Method::Lu), cusolverSpZcsrlsvluHost<f64>(host, Type::C64, Method::Lu),
+        cusolverSpScsrlsvqrHost<f32>(host, Type::F32, Method::Qr), cusolverSpDcsrlsvqrHost<f64>(host, Type::F64, Method::Qr),
+        cusolverSpCcsrlsvqrHost<f32>(host, Type::C32, Method::Qr), cusolverSpZcsrlsvqrHost<f64>(host, Type::C64, Method::Qr),
+        cusolverSpScsrlsvcholHost<f32>(host, Type::F32, Method::Cholesky),
+        cusolverSpDcsrlsvcholHost<f64>(host, Type::F64, Method::Cholesky),
+        cusolverSpCcsrlsvcholHost<f32>(host, Type::C32, Method::Cholesky),
+        cusolverSpZcsrlsvcholHost<f64>(host, Type::C64, Method::Cholesky),
+        cusolverSpScsrlsvqr<f32>(device, Type::F32, Method::Qr), cusolverSpDcsrlsvqr<f64>(device, Type::F64, Method::Qr),
+        cusolverSpCcsrlsvqr<f32>(device, Type::C32, Method::Qr), cusolverSpZcsrlsvqr<f64>(device, Type::C64, Method::Qr),
+        cusolverSpScsrlsvchol<f32>(device, Type::F32, Method::Cholesky),
+        cusolverSpDcsrlsvchol<f64>(device, Type::F64, Method::Cholesky),
+        cusolverSpCcsrlsvchol<f32>(device, Type::C32, Method::Cholesky),
+        cusolverSpZcsrlsvchol<f64>(device, Type::C64, Method::Cholesky),
+    ]
+    (
+        handle: Handle, n: c_int, count: c_int, descriptor: Handle, values: usize, starts: usize, indices: usize, b: usize,
+        tolerance: Real, _reorder: c_int, x: usize, singularity: *mut c_int,
+    ) -> Status {
+        let given = given(place(handle), [n, count], descriptor, kind, [values, starts, indices]);
+        status(solve(method, given, kind, [b, x], tolerance.into(), singularity))
+    }
 }

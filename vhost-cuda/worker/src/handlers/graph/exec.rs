@@ -13,8 +13,8 @@ use crate::graphs::Taken;
 use crate::handlers::graph::end_leases;
 use crate::handlers::graph::own_functions;
 use crate::objects::Object;
-use crate::objects::lifecycle::{Create, Destroy};
 use crate::objects::user_objects::within;
+use crate::run::lifecycle::{Create, Destroy};
 
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 pub(super) const MOVE: u32 = 1;

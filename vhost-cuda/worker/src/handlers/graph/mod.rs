@@ -12,8 +12,8 @@ use crate::call::CallContext;
 use crate::gpu::{CuResult, CudaError};
 use crate::graphs::Lease;
 use crate::handlers::graph::node::replace_function;
-use crate::objects::lifecycle::Destroy;
 use crate::pools;
+use crate::run::lifecycle::Destroy;
 use crate::state::SessionState;
 
 /// Frees memory that only graph nodes could allocate, once no such graph is left.

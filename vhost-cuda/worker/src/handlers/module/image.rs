@@ -10,11 +10,11 @@ use vhost_cuda_common::images::DIGEST_BYTES;
 use virtio_cuda_protocol::cuda::{LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId};
 
 use crate::call::CallContext;
+use crate::copy_charge::CopyCharge;
 use crate::footprint::{self, Target};
 use crate::gpu::{CUlibrary, CUmodule, CuResult, CudaError};
 use crate::handlers::module::compiling::compiled;
 use crate::handlers::module::linked;
-use crate::host_memory::CopyCharge;
 use crate::images::{KnownImage, Mapped};
 use crate::objects::Object;
 use crate::pools;

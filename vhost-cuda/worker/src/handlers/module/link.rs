@@ -12,8 +12,8 @@ use crate::handlers::module::compiling::compiled;
 use crate::handlers::module::image::{charge_image, check, image, keep_module, loaded_module, read_and_keep};
 use crate::jit::JitArguments;
 use crate::linker::LinkInput;
-use crate::objects::lifecycle::Destroy;
 use crate::quota::Holder;
+use crate::run::lifecycle::Destroy;
 
 /// The supported `CU_JIT_INPUT_*` values run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. NVVM is not
 /// supported.

@@ -12,7 +12,7 @@ use super::super::work::Work;
 pub(super) use crate::gpu::{CuResult, CudaError, STREAM_LEGACY};
 pub(super) use crate::handlers;
 pub(super) use crate::handlers::module::{image, variable};
-pub(super) use crate::objects::lifecycle;
+pub(super) use crate::run::lifecycle;
 pub(super) use crate::words::*;
 
 /// Takes the next argument.

@@ -17,17 +17,17 @@ use cuda_library_rows::{Answer, Body, Call, Element, Function, Host, Kind};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::StreamId;
 
-use super::describe::describe;
-use super::handles::{Handles, Locked};
-use super::invoke::Arguments;
-use super::load::Loaded;
-use super::objects::Objects;
-use super::refusal::Refusal;
 use crate::gpu::{CUstream, CuResult, CudaError, STREAM_LEGACY};
 use crate::objects::Object;
+use crate::outstanding::Runs;
 use crate::run::call::CallContext;
-use crate::run::outstanding::Runs;
 use crate::trace::Caller;
+use crate::vendor::describe::describe;
+use crate::vendor::handles::{Handles, Locked};
+use crate::vendor::invoke::Arguments;
+use crate::vendor::load::Loaded;
+use crate::vendor::objects::Objects;
+use crate::vendor::refusal::Refusal;
 use memory::Memory;
 
 /// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.

@@ -9,21 +9,21 @@ use virtio_cuda_protocol::cuda::{
     MipmappedArrayId, ModuleId, ResourceDescId, StreamId, SurfRefId, TexRefId,
 };
 
-use super::graphs::{Capturing, Taken};
-use super::{Kind, Object, Reserved};
+use super::call::CallContext;
+use super::resolve::Named;
 use crate::gpu::{CUarray, CUevent, CUgraph, CUmemoryPool, CUstream, CUtexref, CuResult, CudaError, Driver};
 use crate::memory::allocations::Origin;
 use crate::memory::local::charge_local;
 use crate::memory::pools;
-use crate::run::call::CallContext;
-use crate::run::resolve::Named;
+use crate::objects::graphs::{Capturing, Taken};
+use crate::objects::{Kind, Object, Reserved};
 
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE_BYTES: i32 = 3;
 
 /// Reserves the name of an object that a call is about to create.
 ///
-/// Errors: as [`super::Table::reserve`].
+/// Errors: as [`crate::objects::Table::reserve`].
 pub fn reserve<T: Named>(cx: &CallContext<'_>, name: T) -> CuResult<Reserved<'static>> {
     T::table(&cx.session.objects).reserve(name.number())
 }

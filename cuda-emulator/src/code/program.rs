@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A loaded PTX module: its description for the driver API, and the code that [`crate::launch`] executes.
 
-mod parts;
-
 use std::collections::HashMap;
 
-pub use parts::{Global, Kernel, LoadError, LoadErrorKind, Param, Reference, Relocation, Space, Target};
-
-use crate::code::Code;
+use super::Code;
 pub use crate::native::Mode as Translation;
+use crate::symbols::{Global, Kernel, Target};
 
 /// One PTX module, lowered and ready to run. Immutable: launches share it.
 #[derive(Debug)]
