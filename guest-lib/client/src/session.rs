@@ -192,10 +192,7 @@ impl Session {
     }
 
     fn is_settled(&self) -> bool {
-        !lane::has_deferred_error()
-            && !caller::has_left()
-            && process::check().is_ok()
-            && self.check().is_ok()
+        !lane::has_deferred_error() && !caller::has_left() && process::check().is_ok() && self.check().is_ok()
     }
 
     /// The lanes of its threads.
