@@ -102,6 +102,10 @@ int main() {
     for (int i = 0; i < 3; i++) left[i] = on_device(LEFT[i]);
     right = on_device(RIGHT);
     for (float *&one : result) one = on_device(Matrix(N * N));
+    // As XLA does. Without one, cuBLAS allocates it in the graph, which can then be no child.
+    void *workspace;
+    CHECK(cudaMalloc(&workspace, 32 << 20));
+    CHECK(call("cublasSetWorkspace_v2", handle, workspace, (size_t)32 << 20));
     CHECK(multiply(0));
 
     cudaGraph_t graph;
