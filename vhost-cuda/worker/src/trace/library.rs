@@ -241,6 +241,10 @@ impl Cupti {
     }
 }
 
+fn check(function: &'static str, code: u32) -> Result<()> {
+    if code == 0 { Ok(()) } else { Err(CuptiError { function, code }) }
+}
+
 /// A CUPTI that measures nothing.
 #[cfg(test)]
 pub mod fake {
@@ -284,8 +288,4 @@ pub mod fake {
         let turn = Mutex::new(());
         Cupti { register, enable, disable, flush_all, next, timestamp, push, pop, dropped, turn }
     }
-}
-
-fn check(function: &'static str, code: u32) -> Result<()> {
-    if code == 0 { Ok(()) } else { Err(CuptiError { function, code }) }
 }
