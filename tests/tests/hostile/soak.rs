@@ -121,12 +121,15 @@ fn sample(daemon: u32, worker: u32, time: Duration) -> [Vec<(f64, f64)>; 2] {
     samples
 }
 
-/// Returns the slope of the line that fits best, in KiB per second.
+/// Returns the slope of the memory in KiB per second: the median of the slopes between any two samples (Theil and Sen), because one
+/// step, as of a table that has reached its size, is no growth.
 fn slope(samples: &[(f64, f64)]) -> f64 {
-    let count = samples.len().max(1) as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| samples.iter().map(of).sum::<f64>() / count;
-    let (time, memory) = (mean(|it| it.0), mean(|it| it.1));
-    let spread: f64 = samples.iter().map(|it| (it.0 - time).powi(2)).sum();
-    let together: f64 = samples.iter().map(|it| (it.0 - time) * (it.1 - memory)).sum();
-    if spread > 0.0 { together / spread } else { 0.0 }
+    let some: Vec<_> = samples.iter().step_by(samples.len().div_ceil(512).max(1)).collect();
+    let mut slopes: Vec<f64> = (1..some.len())
+        .flat_map(|later| (0..later).map(move |earlier| (earlier, later)))
+        .map(|(earlier, later)| (some[later].1 - some[earlier].1) / (some[later].0 - some[earlier].0))
+        .filter(|slope| slope.is_finite())
+        .collect();
+    slopes.sort_by(f64::total_cmp);
+    slopes.get(slopes.len() / 2).copied().unwrap_or(0.0)
 }

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use vhost_cuda_common::link;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend};
 use vhost_cuda_tests::stack::Stack;
@@ -80,7 +81,8 @@ fn compile(attack: &str, folder: &Path) -> Result<PathBuf> {
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .arg(&library)
         .arg(&code)
-        .arg(format!("-DATTACK={attack}"));
+        .arg(format!("-DATTACK={attack}"))
+        .arg(format!("-DLINK_VERSION={}", link::VERSION));
     let output = command.output().context("Cannot run cc")?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
     Ok(library)

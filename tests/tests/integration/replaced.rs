@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use vhost_cuda_common::link;
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
 use vhost_cuda_tests::frontend::FakeFrontend;
@@ -402,9 +403,11 @@ fn other_versions_are_refused(kit: &Kit) -> Result<()> {
     let program = controlled.program(kit, &["2", "work"])?;
     let before = controlled.control.session_of(program.pid())?["session"].clone();
     let real = kit.stack.daemon();
+    let of_worker = |version: u32| format!("\"worker\":{{\"version\":{version}");
+    let newer = link::VERSION + 1;
     let versions = [
-        ("\"worker\":{\"version\":2", "\"worker\":{\"version\":3", "version 3 of the link"),
-        ("^{\"version\":2", "{\"version\":3", "has version 3"),
+        (of_worker(link::VERSION), of_worker(newer), format!("version {newer} of the link")),
+        ("^{\"version\":2".into(), "{\"version\":3".into(), "has version 3".into()),
     ];
     for (known, other, reason) in versions {
         // As if a daemon with that version had written it.
@@ -413,7 +416,7 @@ fn other_versions_are_refused(kit: &Kit) -> Result<()> {
             real.display()
         );
         install(daemon(&mut controlled.route)?, &text)?;
-        expect_refusal(&controlled, reason)?;
+        expect_refusal(&controlled, &reason)?;
         ensure!(controlled.control.session_of(program.pid())?["session"] == before, "it is another session");
         expect_good(kit, &controlled.route, "add_one")?;
     }

@@ -2,8 +2,8 @@
 /*
  * A hostile worker. The daemon is started with this library as its `--device`; its constructor runs in the worker, before
  * CUDA would come up, and never returns. It speaks to the daemon over the worker's own sockets, whose numbers are in the
- * worker's command line. ATTACK names one of the functions below. The structures are those of
- * vhost-cuda/common/src: link.rs, exchange.rs and images.rs.
+ * worker's command line. ATTACK names one of the functions below, and LINK_VERSION
+ * is the version of the link. The structures are those of vhost-cuda/common/src: link.rs, exchange.rs and images.rs.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,8 +18,6 @@
 #include <unistd.h>
 
 enum { TO_CALL = 1, TO_MEMORY = 5, TO_CLOSE = 6, FROM_READY = 1, FROM_FAILED = 2, FROM_REPLY = 3 };
-/* The version of the link (vhost-cuda/common/src/link.rs). */
-enum { LINK_VERSION = 2 };
 enum { OFFER = 1, LOOK_UP = 2, ALLOCATION = 3, ASK = 1, KEEP = 2 };
 
 struct to_worker { uint32_t kind, flags; uint64_t id, tag; uint32_t payload, ins, outs, room; };
