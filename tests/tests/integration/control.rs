@@ -153,6 +153,9 @@ fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
     controlled.expect_state(&program, "held")?;
     ctl(&["resume", "--connection", "1"])?.expect_exit(0)?;
     finish(program)?;
+    let Controlled { control, route, .. } = &mut controlled;
+    let is_empty = || control.sessions().is_ok_and(|sessions| sessions.is_empty());
+    daemon(route)?.wait_until("the session has ended", SETTLE, |_| is_empty())?;
 
     // A program that is killed while it is suspended leaves nothing.
     let program = controlled.program(kit, &["16", "idle"])?;

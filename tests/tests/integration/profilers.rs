@@ -11,7 +11,7 @@ use vhost_cuda_tests::daemon::{DaemonOptions, is_emulated};
 use vhost_cuda_tests::running::run;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-use crate::{LIMIT, route};
+use crate::{LIMIT, SETTLE, route};
 
 /// Prints the result of each call: of CUPTI before and after `cuInit`, then of CUDA, then the records.
 const PROGRAM: &str = r#"
@@ -95,8 +95,14 @@ fn without_cupti(kit: &Kit) -> Result<()> {
     let outcome = run(&mut route.command(&program), "", LIMIT)?;
     outcome.expect_exit(0)?;
     ensure!(outcome.stdout == EXPECTED, "{outcome}");
-    let log = crate::daemon(&mut route)?.log();
-    let lines = log.lines().filter(|line| line.contains("WARN") && line.contains("libcupti.so.13")).count();
+    let daemon = crate::daemon(&mut route)?;
+    let named = |log: &str| {
+        log.lines().filter(|line| line.contains("WARN") && line.contains("libcupti.so.13")).count()
+    };
+    // The daemon reads a worker's messages in a thread of their own.
+    daemon.wait_until("the log names the library", SETTLE, |daemon| named(&daemon.log()) > 0)?;
+    let log = daemon.log();
+    let lines = named(&log);
     ensure!(lines == 1, "the log names the missing library {lines} times, not once:\n{log}");
     Ok(())
 }

@@ -211,8 +211,12 @@ fn setuid_programs_ignore_it(kit: &Kit) -> Result<()> {
     run(&mut command(), "", LIMIT)?.expect_exit(1)
 }
 
-/// Returns whether set-user-ID bits do nothing at `path` (mount option `nosuid`).
+/// Returns whether set-user-ID bits do nothing at `path` (mount option `nosuid`), or for this process (`no_new_privs`).
 fn is_without_setuid(path: &Path) -> Result<bool> {
+    // SAFETY: this request takes numbers only.
+    if unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } == 1 {
+        return Ok(true);
+    }
     let path = CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: all-zero is a valid value of this plain structure.
     let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
