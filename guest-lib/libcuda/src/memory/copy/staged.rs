@@ -32,8 +32,6 @@ const COPIES_BEFORE_LONG: u32 = 2;
 /// copies. More threads than usual slow down copies from the device if there are few slots.
 const MAX_THREADS: usize = 8;
 const USUAL_THREADS: usize = 4;
-/// Minimum number of cores for such copies.
-const MIN_CORES: usize = 2;
 /// Minimum numbers of cores for one additional thread, and for two.
 const MANY_CORES: [usize; 2] = [8, 12];
 /// Maximum number of pieces that the GPU copies at once. Copies from the device always use it, others if as many are
@@ -56,7 +54,7 @@ pub fn threads() -> [usize; 2] {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted: Option<usize> = std::env::var(VARIABLE).ok().and_then(|value| value.parse().ok());
         let more = MANY_CORES.iter().filter(|&&many| cores >= many).count();
-        let pays = speed::is_on() && cores >= MIN_CORES && !is_emulated();
+        let pays = speed::is_on() && !is_emulated();
         let usual = if pays { [USUAL_THREADS + more, USUAL_THREADS] } else { [0; 2] };
         usual.map(|usual| wanted.unwrap_or(cores.min(usual)).min(MAX_THREADS))
     })
