@@ -14,7 +14,7 @@ const TIERS: &str = "docs/tiers.md";
 /// The folders of the paths in the table that do not begin at the repository's root.
 const FOLDERS: [&str; 2] = ["vhost-cuda/src", "vhost-cuda"];
 /// The levels of `cargo xtask test` whose tests register themselves with a name.
-const LEVELS: [&str; 4] = ["conformance", "hostile", "integration", "vm"];
+const LEVELS: [&str; 5] = ["conformance", "hostile", "integration", "timeline", "vm"];
 /// The prefix of the driver's own tests in C.
 const SELFTEST: &str = "selftest";
 /// The table has at least this number of rows.
