@@ -11,16 +11,20 @@ use crate::state::modules::Variable;
 impl Api {
     /// Adds device memory of the current context to the table of addresses.
     pub fn track_device(self, start: u64, bytes: u64, owner: u64) -> Result<(), CudaError> {
-        self.track(start, bytes, owner, 0)
+        self.track(self.context()?.0, start, bytes, owner, 0)
     }
 
     /// Adds memory from a pool to the table of addresses.
     pub fn track_pooled(self, start: u64, bytes: u64, pool: u64) -> Result<(), CudaError> {
-        self.track(start, bytes, 0, pool)
+        self.track_pooled_in(self.context()?.0, start, bytes, pool)
     }
 
-    fn track(self, start: u64, bytes: u64, owner: u64, pool: u64) -> Result<(), CudaError> {
-        let context = self.context()?.0;
+    /// The same for a context.
+    pub fn track_pooled_in(self, context: u64, start: u64, bytes: u64, pool: u64) -> Result<(), CudaError> {
+        self.track(context, start, bytes, 0, pool)
+    }
+
+    fn track(self, context: u64, start: u64, bytes: u64, owner: u64, pool: u64) -> Result<(), CudaError> {
         let device = self.driver.contexts.device_of(context)?;
         let memory = &self.driver.memory;
         let id = memory.ranges.next_id();

@@ -22,7 +22,7 @@ use crate::memory::attach::{attach_pages, attach_window};
 use crate::state::local_pools::mark::Mark;
 use crate::state::local_pools::space::{StreamKey, UNIT};
 use crate::state::local_pools::{CHUNK_BYTES, Chunk, LocalPool, MAX_BYTES, MIN_BYTES, Pages, State};
-use crate::state::memory::ranges::{DeviceRange, HostKind, HostRange};
+use crate::state::memory::ranges::{HostKind, HostRange};
 
 impl LocalPool {
     /// Allocates `bytes` bytes for work of `stream`.
@@ -55,24 +55,12 @@ impl LocalPool {
         bytes: u64,
         context: u64,
     ) -> Result<(), CudaError> {
-        let memory = &api.driver.memory;
-        let (device, id) = (api.driver.contexts.device_of(context)?, memory.ranges.next_id());
         let (_, chunk) = state.chunks.range(..=start).next_back().ok_or(CudaError::UNKNOWN)?;
         let Some(Pages { pages, .. }) = chunk.host else {
-            let (pool, owner, reachable) = (self.handle, 0, true);
-            memory.ranges.add_device(DeviceRange {
-                start,
-                bytes,
-                context,
-                device,
-                id,
-                owner,
-                pool,
-                reachable,
-            });
-            memory.claims.claim(start, bytes);
-            return Ok(());
+            return api.track_pooled_in(context, start, bytes, self.handle);
         };
+        let memory = &api.driver.memory;
+        let (device, id) = (api.driver.contexts.device_of(context)?, memory.ranges.next_id());
         memory.ranges.add_host(HostRange {
             start,
             bytes,
