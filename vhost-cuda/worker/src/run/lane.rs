@@ -105,8 +105,8 @@ impl Lane {
                 Err(corrupt) => crate::end_process_of_guest(&corrupt.to_string()),
                 Ok(Some(record)) => {
                     // Who waits for a function of the program leaves the driver to others.
-                    if !is_call(&self.contents, Opcode::session_next_callback) {
-                        awake.get_or_insert_with(Awake::begin);
+                    if awake.is_none() && !is_call(&self.contents, Opcode::session_next_callback) {
+                        awake = Some(Awake::begin());
                     }
                     thread.at_once = nap_at.is_none();
                     thread.path = LANE;
