@@ -80,6 +80,12 @@ impl Controlled {
         Ok(Self { route, control, folder })
     }
 
+    /// Waits until no session is left.
+    fn wait_for_end(&mut self) -> Result<()> {
+        let is_empty = || self.control.sessions().is_ok_and(|sessions| sessions.is_empty());
+        daemon(&mut self.route)?.wait_until("no session is left", SETTLE, |_| is_empty())
+    }
+
     /// The path of its control socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("control")
@@ -153,18 +159,15 @@ fn suspended_by_the_operator(kit: &Kit) -> Result<()> {
     controlled.expect_state(&program, "held")?;
     ctl(&["resume", "--connection", "1"])?.expect_exit(0)?;
     finish(program)?;
-    let Controlled { control, route, .. } = &mut controlled;
-    let is_empty = || control.sessions().is_ok_and(|sessions| sessions.is_empty());
-    daemon(route)?.wait_until("the session has ended", SETTLE, |_| is_empty())?;
+    controlled.wait_for_end()?;
 
     // A program that is killed while it is suspended leaves nothing.
     let program = controlled.program(kit, &["16", "idle"])?;
     controlled.ask(r#"{"do":"suspend","all":true,"hold":true}"#)?;
     program.signal(libc::SIGKILL);
     program.finish(LOSS)?;
+    controlled.wait_for_end()?;
     let Controlled { control, route, .. } = &mut controlled;
-    let is_empty = || control.sessions().is_ok_and(|sessions| sessions.is_empty());
-    daemon(route)?.wait_until("no session is left", SETTLE, |_| is_empty())?;
     ensure!(control.ask(r#"{"do":"status"}"#)?["host_memory_used"] == 0, "its host memory counts");
     daemon(route)?.stop()?;
     ensure!(!socket.exists(), "the control socket is left behind");
