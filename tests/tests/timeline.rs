@@ -29,7 +29,7 @@ const COUNTERS: &str = "
     select process.name as process, process.pid, process_counter_track.name as row, '' as category, '' as name, counter.ts,
         counter.ts as end, cast(counter.value as int) as value
     from counter join process_counter_track on process_counter_track.id = counter.track_id join process using (upid)";
-/// What is said of slices.
+/// The annotations of slices.
 const NOTES: &str = "
     select slice.name, args.key, args.display_value as value
     from slice join args using (arg_set_id) where slice.category in ('range', 'span')";

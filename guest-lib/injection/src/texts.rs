@@ -55,7 +55,7 @@ impl From<String> for Text {
     }
 }
 
-/// What the program has named. A handle is the place of a text, and one more.
+/// The texts that the program has registered, and the names of its domains. The handle of each is its index plus one.
 #[derive(Debug, Default)]
 struct Named {
     /// Registered texts, and names of domains.

@@ -182,7 +182,7 @@ struct Attributes {
 }
 
 impl Attributes {
-    /// Returns whether there is none but [`ATTRIBUTE_SERIALIZATION`].
+    /// Returns whether the launch has no attribute other than [`ATTRIBUTE_SERIALIZATION`].
     fn only_serialize(&self) -> bool {
         self.count == 1 && self.bytes.starts_with(&ATTRIBUTE_SERIALIZATION.to_le_bytes())
     }

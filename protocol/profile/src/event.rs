@@ -49,7 +49,7 @@ impl Kind {
     }
 }
 
-/// What NVTX says of a mark or range beside its name. [`crate::names::clean`] bounds all texts.
+/// What a program tells NVTX about a mark or range, besides its name. [`crate::names::clean`] bounds all texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Nvtx {

@@ -24,7 +24,7 @@ pub struct Slice {
     pub time: [u64; 2],
     /// The counter's value.
     pub value: Option<i64>,
-    /// What is said of it in text, by name.
+    /// Its annotations that are text, by their names.
     pub notes: Vec<(String, String)>,
 }
 

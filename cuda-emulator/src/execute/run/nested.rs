@@ -84,7 +84,7 @@ pub(crate) fn prepare(
     Ok(Ok(buffer))
 }
 
-/// Takes a slot for one more launch. If there is none, the tasks that this grid has launched so far run first.
+/// Takes a slot for one more launch. If all slots are taken, the tasks that this grid has launched so far run first.
 pub(crate) fn slot(children: &Children<'_>, launch: &Launch<'_>) -> Result<Slot, Fault> {
     if children.family.enter() {
         return Ok(Slot::Counted);
