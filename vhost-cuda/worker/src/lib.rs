@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The worker: one process that executes the CUDA calls of one guest process.
 
+mod call;
 mod copy;
 mod copy_charge;
 mod courier;
@@ -44,7 +45,7 @@ use vhost_cuda_common::link::{
 use memory::{allocations, array_maps, footprint, formats, pools, quota, reservations, window};
 use objects::{contexts, graphs, images, jit, linker};
 use run::executor::{Executors, Replies};
-use run::{call, callbacks, new_lane, resolve};
+use run::{callbacks, new_lane};
 use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.

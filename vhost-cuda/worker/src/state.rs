@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::call::time_limit::TimeLimit;
+use super::call::turns::Turns;
 use super::copy::Engine;
 use super::devices::DeviceFacts;
 use super::gpu::{CuResult, CudaError, Driver};
@@ -38,8 +40,6 @@ use super::run::order::Order;
 use super::run::output::Output;
 use super::run::prepared::Preparing;
 use super::run::signal;
-use super::run::time_limit::TimeLimit;
-use super::run::turns::Turns;
 use super::sharing::Sharing;
 use super::suspend::suspended::Suspension;
 use super::trace::Trace;

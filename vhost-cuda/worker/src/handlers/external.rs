@@ -11,13 +11,13 @@ use virtio_cuda_protocol::cuda::{
 
 use crate::allocations::{Origin, Range};
 use crate::call::CallContext;
+use crate::call::lifecycle::Destroy;
 use crate::formats::Shape;
 use crate::gpu::{CuResult, CudaError, Driver, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
 use crate::handlers::array::counted;
 use crate::home::Home;
 use crate::objects::Parent;
 use crate::pools;
-use crate::run::lifecycle::Destroy;
 
 /// Refuses a range that does not lie completely inside. NVIDIA's driver never gets such a range.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {

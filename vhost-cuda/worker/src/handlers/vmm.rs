@@ -6,10 +6,10 @@ use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, 
 
 use crate::allocations::Origin;
 use crate::call::CallContext;
+use crate::call::lifecycle::Destroy;
 use crate::gpu::{CuResult, RawLocation, Ref};
 use crate::home::Home;
 use crate::pools;
-use crate::run::lifecycle::Destroy;
 use crate::words::granted;
 
 /// Reserves addresses.

@@ -9,7 +9,6 @@ pub(super) mod footprint;
 pub(super) mod formats;
 pub(super) mod holds;
 pub(super) mod host_memory;
-pub(super) mod local;
 pub(super) mod mapper;
 pub(super) mod pageable;
 pub(super) mod pages;

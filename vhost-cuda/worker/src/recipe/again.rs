@@ -13,11 +13,11 @@ use super::kept::{Bulk, Call, Key, Recipe, State};
 use super::rule::Rule;
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle, note, rule};
+use crate::call::{CallContext, ThreadState};
 use crate::gpu::{CuResult, CudaError};
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::memory::footprint::{Target, variable_names};
-use crate::run::call::{CallContext, ThreadState};
 use crate::run::dispatch::dispatch;
 use crate::state::SessionState;
 

@@ -24,10 +24,10 @@ use self::class::{Class, Identity};
 use self::kept::{Bulk, Call, Kept, Key, Recipe, State};
 pub use self::rule::rule;
 use self::rule::{Place, Rule, Subject};
+use crate::call::CallContext;
 use crate::memory::bulk::BulkIn;
 use crate::objects::Table;
 use crate::objects::images::KnownImage;
-use crate::run::call::CallContext;
 use crate::state::SessionState;
 
 /// The maximum bulk input that is kept as it is, in bytes. Longer images are kept by their digest.

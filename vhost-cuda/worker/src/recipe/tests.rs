@@ -16,9 +16,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::kept::{CALL_BYTES, FIRST_LOOK, MAX_BYTES};
 use super::*;
+use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::{CuResult, CudaError};
-use crate::run::call::ThreadState;
 use crate::run::execute::execute;
 
 const CONTEXT: u64 = FIRST_HANDLE + 4;

@@ -18,10 +18,10 @@ use virtio_cuda_protocol::cuda::{
 use virtio_cuda_protocol::transport::{FLAG_KEEP, FLAG_READ, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::call::{CallContext, Kept, Reply, ThreadState};
 use super::dispatch::dispatch;
 use super::gate;
 use super::signal;
+use crate::call::{CallContext, Kept, Reply, ThreadState};
 use crate::gpu::{CuResult, CudaError};
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::memory::pages::PageList;

@@ -21,10 +21,10 @@ use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
 
 pub use super::MAX_THREADS;
-use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
+use crate::call::{Reply, ThreadState};
 use crate::profile::requests as profile;
 use crate::recipe::requests as recipe;
 use crate::state::SessionState;

@@ -17,13 +17,13 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::call::ThreadState;
 use super::cores::{self, Awake, Watching};
 use super::execute::{execute, execute_posted};
 use super::executor::{Channels, Message, Replies};
 use super::new_lane::NewLane;
 use super::order::Place;
 use super::sampler::Sampler;
+use crate::call::ThreadState;
 use crate::gpu::CudaError;
 use crate::state::SessionState;
 

@@ -2,7 +2,6 @@
 //! Running calls: from a frame or a lane's record to the handler, in order, and back to the guest with the answer.
 
 pub(super) mod answer;
-pub(super) mod call;
 pub(super) mod callbacks;
 pub(super) mod control;
 pub(super) mod cores;
@@ -13,18 +12,13 @@ pub(super) mod executor;
 pub(super) mod gate;
 pub(super) mod lag;
 pub(super) mod lane;
-pub(super) mod lifecycle;
 pub(super) mod marks;
 pub(super) mod new_lane;
 pub(super) mod order;
 pub(super) mod output;
 pub(super) mod prepared;
-pub(super) mod resolve;
 pub(super) mod sampler;
 pub(super) mod signal;
-pub(super) mod time_limit;
-pub(super) mod turns;
-pub(super) mod work;
 
 /// The maximum number of guest threads that use CUDA. Each has a thread of the worker, and all workers of a virtual machine
 /// together have `limits::cgroup`'s number of them.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, StreamId, UserObjectId};
 
 use crate::call::CallContext;
+use crate::call::lifecycle::{Create, Destroy};
 use crate::callbacks::destroy_user_object;
 use crate::gpu::{CUgraphExec, CUgraphNode, CuResult, CudaError, InGraph};
 use crate::graphs::Taken;
@@ -14,7 +15,6 @@ use crate::handlers::graph::end_leases;
 use crate::handlers::graph::own_functions;
 use crate::objects::Object;
 use crate::objects::user_objects::within;
-use crate::run::lifecycle::{Create, Destroy};
 
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 pub(super) const MOVE: u32 = 1;

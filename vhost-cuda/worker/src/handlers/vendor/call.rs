@@ -17,10 +17,10 @@ use cuda_library_rows::{Answer, Body, Call, Element, Function, Host, Kind};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::StreamId;
 
+use crate::call::CallContext;
 use crate::gpu::{CUstream, CuResult, CudaError, STREAM_LEGACY};
 use crate::objects::Object;
 use crate::outstanding::Runs;
-use crate::run::call::CallContext;
 use crate::trace::Caller;
 use crate::vendor::describe::describe;
 use crate::vendor::handles::{Handles, Locked};
