@@ -6,6 +6,7 @@ mod copy;
 mod copy_charge;
 mod courier;
 mod devices;
+mod dispatch;
 mod ending;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -19,6 +20,7 @@ mod profile;
 mod recipe;
 mod run;
 pub mod sandbox;
+mod serve;
 mod sharing;
 mod start;
 mod state;
@@ -44,8 +46,8 @@ use vhost_cuda_common::link::{
 // The names by which `handlers` refers to these modules.
 use memory::{allocations, array_maps, footprint, formats, pools, quota, reservations, window};
 use objects::{contexts, graphs, images, jit, linker};
-use run::executor::{Executors, Replies};
 use run::{callbacks, new_lane};
+use serve::executor::{Executors, Replies};
 use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every guest value becomes a host value here, by its type; [`crate::run::answer`] has the way back. A type
+//! Every guest value becomes a host value here, by its type; [`crate::dispatch::answer`] has the way back. A type
 //! without [`Resolve`] does not reach the driver.
 
 use virtio_cuda_protocol::cuda::{

@@ -16,8 +16,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::super::call::ThreadState;
 use super::super::gpu::null;
 use super::super::recipe;
-use super::super::run::control;
-use super::super::run::execute::{execute, execute_posted};
+use super::super::serve::control;
+use super::super::serve::execute::{execute, execute_posted};
 use super::session::{FuzzSession, MEMORY_BASE, MEMORY_BYTES, memory};
 
 /// The maximum number of calls of an input.

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 
 use super::super::call::ThreadState;
 use super::super::gpu::null;
-use super::super::run::execute::execute;
+use super::super::serve::execute::execute;
 use super::session::FuzzSession;
 
 const MAX_CALLS: usize = 32;

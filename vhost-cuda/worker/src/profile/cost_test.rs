@@ -18,7 +18,7 @@ use super::requests;
 use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::null;
-use crate::run::execute::{execute, execute_posted};
+use crate::serve::execute::{execute, execute_posted};
 use crate::trace::fake;
 
 /// Counts the allocations of each thread.

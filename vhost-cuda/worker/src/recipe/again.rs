@@ -14,11 +14,11 @@ use super::rule::Rule;
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle, note, rule};
 use crate::call::{CallContext, ThreadState};
+use crate::dispatch::dispatch;
 use crate::gpu::{CuResult, CudaError};
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::memory::footprint::{Target, variable_names};
-use crate::run::dispatch::dispatch;
 use crate::state::SessionState;
 
 /// The maximum number of images that are mapped. Bounds the mappings of the process, and the time for which a session waits for the

@@ -19,7 +19,7 @@ use super::*;
 use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::{CuResult, CudaError};
-use crate::run::execute::execute;
+use crate::serve::execute::execute;
 
 const CONTEXT: u64 = FIRST_HANDLE + 4;
 /// Rows whose objects need something that has no recipe, or that the driver of these tests does not have.

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Running calls: from a frame or a lane's record to the handler, in order, and back to the guest with the answer.
 
-pub(super) mod answer;
 pub(super) mod callbacks;
-pub(super) mod control;
 pub(super) mod cores;
-pub(super) mod dispatch;
 pub(super) mod exec_callbacks;
-pub(super) mod execute;
-pub(super) mod executor;
 pub(super) mod gate;
 pub(super) mod lag;
-pub(super) mod lane;
 pub(super) mod marks;
 pub(super) mod new_lane;
 pub(super) mod order;

@@ -50,8 +50,8 @@ use self::store::Store;
 use self::suspended::{Suspended, Suspension};
 use super::gpu::{CuResult, CudaError};
 use super::objects::contexts::Context;
-use super::run::executor::Replies;
 use super::run::marks::may_look_while_others_capture;
+use super::serve::executor::Replies;
 use super::state::SessionState;
 
 /// The time for which the gate is closed at first while the session has work, and for which it is open then.

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::CudaError;
-use crate::run::execute::execute;
+use crate::serve::execute::execute;
 
 thread_local! {
     /// The calls that have reached a library.

@@ -20,13 +20,13 @@ use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
 
-pub use super::MAX_THREADS;
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
 use crate::call::{Reply, ThreadState};
 use crate::profile::requests as profile;
 use crate::recipe::requests as recipe;
+pub use crate::run::MAX_THREADS;
 use crate::state::SessionState;
 
 /// The executors of a session.
