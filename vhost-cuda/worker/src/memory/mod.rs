@@ -12,6 +12,7 @@ pub(super) mod host_memory;
 pub(super) mod mapper;
 pub(super) mod pageable;
 pub(super) mod pages;
+pub(super) mod parts;
 pub(super) mod placed;
 pub(super) mod pools;
 pub(super) mod prints;

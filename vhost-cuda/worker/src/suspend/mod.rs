@@ -14,7 +14,6 @@ pub mod deep;
 mod digests;
 mod idle;
 pub(super) mod pages;
-pub(super) mod parts;
 mod pinned;
 mod registrar;
 pub(super) mod room;
@@ -42,13 +41,13 @@ use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_O
 use zerocopy::IntoBytes;
 
 use self::digests::{Kernel, Key};
-use self::parts::Part;
 use self::pinned::InContext;
 use self::registrar::InSession;
 use self::steps::{Group, Unmoved};
 use self::store::Store;
 use self::suspended::{Suspended, Suspension};
 use super::gpu::{CuResult, CudaError};
+use super::memory::parts::Part;
 use super::objects::contexts::Context;
 use super::run::marks::may_look_while_others_capture;
 use super::serve::executor::Replies;
