@@ -38,17 +38,13 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
+use serve::executor::{Executors, Replies};
+use state::SessionState;
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
     self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_LOAD, TO_MEMORY, TO_POOL, TO_PROFILE,
     TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
-// The names by which `handlers` refers to these modules.
-use memory::{allocations, array_maps, footprint, formats, pools, quota, reservations, window};
-use objects::{contexts, graphs, images, jit, linker};
-use run::{callbacks, new_lane};
-use serve::executor::{Executors, Replies};
-use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.
 pub fn run(args: &WorkerArgs) -> ExitCode {

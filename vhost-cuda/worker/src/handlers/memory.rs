@@ -7,20 +7,20 @@ use vhost_cuda_common::exchange::{MEMORY, POINTER, Shortage};
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
 use crate::copy;
 use crate::gpu::{
     CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY, STREAM_LEGACY, STREAM_PER_THREAD,
 };
-use crate::graphs::Lease;
 use crate::handlers::external::free_buffer;
 use crate::handlers::graph::capture::captures;
 use crate::handlers::peer::{between, copy_in_stream};
 use crate::home::Home;
-use crate::pools;
-use crate::quota;
-use crate::window::{Area, Registration, Window};
+use crate::memory::allocations::Origin;
+use crate::memory::pools;
+use crate::memory::quota;
+use crate::memory::window::{Area, Registration, Window};
+use crate::objects::graphs::Lease;
 
 /// The `CU_MEMHOSTREGISTER_*` bits that the guest may pass: PORTABLE and DEVICEMAP (both always on), and READ_ONLY.
 /// IOMEMORY is excluded, because the guest has no device memory to register.

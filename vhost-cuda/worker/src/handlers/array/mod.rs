@@ -7,11 +7,11 @@ use virtio_cuda_protocol::cuda::{ArrayDescriptor, ArrayId, MipmappedArrayId};
 
 use crate::call::CallContext;
 use crate::call::lifecycle::described;
-use crate::formats::Shape;
 use crate::gpu::{CUarray, CuResult, CudaError, Driver, RawArray};
+use crate::memory::formats::Shape;
+use crate::memory::pools;
+use crate::memory::quota::{self, Holder};
 use crate::objects::{Object, Parent, Table};
-use crate::pools;
-use crate::quota::{self, Holder};
 use crate::state::SessionState;
 
 /// The maximum number of levels of a mipmapped array. The driver clamps it to the size, at most 32 halvings.
