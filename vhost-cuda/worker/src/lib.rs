@@ -38,7 +38,8 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
-use serve::executor::{Executors, Replies};
+use run::replies::Replies;
+use serve::executor::Executors;
 use state::SessionState;
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
@@ -95,7 +96,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                 session.mapper.iter().for_each(|mapper| mapper.refresh());
             }
             TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
-            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies),
+            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies, serve::again::make_calls),
             TO_RESUME_REFUSED => session.gate.refuse(),
             TO_FORGET => session.suspension.forget(),
             TO_POOL => suspend::keep_pool(session, &frame),

@@ -309,6 +309,3 @@ impl<'c> CallContext<'c> {
         self.session.contexts.home(self.context)
     }
 }
-
-/// A reply to the daemon: a `REPLY_*` and the payload.
-pub type Reply = (u32, Vec<u8>);

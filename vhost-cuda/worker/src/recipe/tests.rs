@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+#[cfg(test)]
 #[path = "again_test.rs"]
 mod again;
 

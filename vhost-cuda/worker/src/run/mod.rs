@@ -11,6 +11,7 @@ pub(super) mod new_lane;
 pub(super) mod order;
 pub(super) mod output;
 pub(super) mod prepared;
+pub(super) mod replies;
 pub(super) mod sampler;
 pub(super) mod signal;
 

@@ -18,12 +18,13 @@ use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::execute::{execute, execute_posted};
-use super::executor::{Channels, Message, Replies};
+use super::executor::{Channels, Message};
 use crate::call::ThreadState;
 use crate::gpu::CudaError;
 use crate::run::cores::{self, Awake, Watching};
 use crate::run::new_lane::NewLane;
 use crate::run::order::Place;
+use crate::run::replies::Replies;
 use crate::run::sampler::Sampler;
 use crate::state::SessionState;
 

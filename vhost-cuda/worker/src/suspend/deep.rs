@@ -35,6 +35,11 @@ const LOOK: Duration = Duration::from_millis(1);
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const COMPUTE_CAPABILITY: [i32; 2] = [75, 76];
 
+/// Makes the calls of a recipe. The caller of a resumption gives it, because suspensions stand below the handlers.
+///
+/// Errors: the driver's.
+pub type MakeCalls = fn(&Again, &'static SessionState) -> CuResult<()>;
+
 /// Ends the objects of a suspended session. Returns the number of calls that make them again, and the reason if they have not ended: then
 /// it is suspended as before.
 pub fn deepen(session: &'static SessionState) -> Description {
@@ -108,8 +113,12 @@ impl Deep {
     /// Makes the objects again, and opens the gate for calls that need no memory.
     ///
     /// Errors: the driver's; nothing is there, and it can be repeated.
-    pub fn make_again(&mut self, session: &'static SessionState) -> Result<(), Unmoved> {
-        match self.try_to_make(session) {
+    pub fn make_again(
+        &mut self,
+        session: &'static SessionState,
+        make_calls: MakeCalls,
+    ) -> Result<(), Unmoved> {
+        match self.try_to_make(session, make_calls) {
             Ok(()) => {
                 session.suspension.makes_again.store(false, Ordering::Relaxed);
                 session.gate.unseal();
@@ -128,9 +137,9 @@ impl Deep {
         }
     }
 
-    fn try_to_make(&mut self, session: &'static SessionState) -> CuResult<()> {
+    fn try_to_make(&mut self, session: &'static SessionState, make_calls: MakeCalls) -> CuResult<()> {
         let gpu = &session.gpu;
-        self.again.make_calls(session)?;
+        make_calls(&self.again, session)?;
         self.variables.bring_back(session)?;
         times::begin(session, &self.again.0)?;
         session.contexts.lock().put_retains(&self.retains);
