@@ -21,7 +21,7 @@ use super::memory::host_memory::HostMemory;
 use super::memory::mapper::Mapper;
 use super::memory::pages::GuestPages;
 use super::memory::placed::Placed;
-use super::memory::pools::Pools;
+use super::memory::pools::{Charged, Pools};
 use super::memory::prints::{Abilities, LoadedCode};
 use super::memory::reservations::Reservations;
 use super::memory::window::Window;
@@ -355,6 +355,13 @@ impl SessionState {
         allocations.forget_context(context);
         drop(allocations);
         self.contexts.ended(context);
+    }
+}
+
+impl<'s> From<&'s SessionState> for Charged<'s> {
+    fn from(session: &'s SessionState) -> Self {
+        let SessionState { gpu, pools, allocations, devices, .. } = session;
+        Self { gpu, pools, allocations, devices: devices.len() as u32 }
     }
 }
 
