@@ -25,7 +25,7 @@ use crate::memory::footprint::Target;
 use crate::memory::window::Registration;
 use crate::objects::contexts::Retains;
 use crate::recipe::steps::Again;
-use crate::recipe::variables::Variables;
+use crate::recipe::variables::{Finder, Variables};
 use crate::state::SessionState;
 
 /// The time for calls without memory to end. They wait for nothing, because the session has no work.
@@ -65,7 +65,7 @@ impl Deep {
         let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
             let target = target(session).map_err(|error| error.to_string())?;
             let again = Again::take(session, target)?;
-            let variables = Variables::take(session, &again.0)
+            let variables = Variables::take(finder(session), &again.0)
                 .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
             let times = times::take(session, &again.0);
             times.map_err(|error| format!("times of events are not known: {error}"))?;
@@ -140,7 +140,7 @@ impl Deep {
     fn try_to_make(&mut self, session: &'static SessionState, make_calls: MakeCalls) -> CuResult<()> {
         let gpu = &session.gpu;
         make_calls(&self.again, session)?;
-        self.variables.bring_back(session)?;
+        self.variables.bring_back(finder(session))?;
         times::begin(session, &self.again.0)?;
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
@@ -156,6 +156,10 @@ impl Deep {
         }
         Ok(())
     }
+}
+
+fn finder(session: &SessionState) -> Finder<'_> {
+    Finder { gpu: &session.gpu, objects: &session.objects, contexts: &session.contexts }
 }
 
 /// Resets the primary context if it is there still: NVIDIA's libraries retain it until the process ends. What a call uses stays.
