@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Running calls: from a frame or a lane's record to the handler, in order, and back to the guest with the answer.
+//! What calls pass and wait for: their order, the gate, signals, prepared launches, callbacks, output and replies. Nothing here
+//! knows a call ([`crate::call`]).
 
 pub(super) mod callbacks;
 pub(super) mod cores;
