@@ -18,7 +18,6 @@ use crate::programs::{self, ProgramsArguments};
 use crate::run::{self, RunArguments};
 use crate::setup::kernel::Flavour;
 use crate::signatures::{self, SignaturesArguments};
-use crate::suites::{self, SuitesArguments};
 use crate::test::{self, TestArguments};
 use crate::wheels::{self, WheelsArguments};
 use crate::{build, bundle, checkpatch, coverage, demo, deny, setup};
@@ -45,9 +44,7 @@ enum Command {
     Conformance(ConformanceArguments),
     /// Let libFuzzer look for inputs that crash what reads a guest's or a worker's bytes
     Fuzz(FuzzArguments),
-    /// Run the test suites of cudarc, cuda-bindings and numba-cuda on chosen ways to a device
-    Suites(SuitesArguments),
-    /// Run PyTorch programs natively and through the stack, and compare results and times
+    /// Run Python programs and test suites natively and through the stack, and compare results and times
     Programs(ProgramsArguments),
     /// Measure the stack, beside native where there is a GPU
     Bench(BenchArguments),
@@ -139,7 +136,6 @@ impl Cli {
             Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
             Command::Conformance(arguments) => return conformance::run(&paths, &arguments),
             Command::Programs(arguments) => return programs::run(&paths, &arguments),
-            Command::Suites(arguments) => return suites::run(&paths, &arguments),
             Command::Generate(arguments) => cuda_api_generator::run(&paths.root, arguments.check)?,
             Command::ApiCoverage(arguments) => coverage::run(&paths.root, &paths.stack, arguments.check)?,
             Command::Bundle(arguments) => bundle::run(&paths, &arguments)?,

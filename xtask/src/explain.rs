@@ -61,19 +61,19 @@ const LEFT_OUT: [&str; 3] = ["guest-lib/signatures/releases/", "docs/", "protoco
 const DERIVED: [(&str, &str); 10] = [
     (
         "forward",
-        "vhost-cuda/worker/src/run/dispatch has the handler: each input is resolved and handed to the driver's function",
+        "vhost-cuda/worker/src/dispatch has the handler: each input is resolved and handed to the driver's function",
     ),
     (
         "create",
-        "vhost-cuda/worker/src/run/dispatch has the handler: the driver makes an object, which gets the guest's name",
+        "vhost-cuda/worker/src/dispatch has the handler: the driver makes an object, which gets the guest's name",
     ),
-    ("destroy", "vhost-cuda/worker/src/run/dispatch has the handler: the object of that name ends"),
-    ("part", "vhost-cuda/worker/src/run/dispatch has the handler: a part of an object gets the guest's name"),
-    ("variable", "vhost-cuda/worker/src/run/dispatch has the handler: a variable of a module is found"),
-    ("load", "vhost-cuda/worker/src/run/dispatch has the handler: an image is loaded as a module or library"),
-    ("upload", "vhost-cuda/worker/src/run/dispatch has the handler: bulk data go to device memory"),
-    ("download", "vhost-cuda/worker/src/run/dispatch has the handler: bulk data come from device memory"),
-    ("card", "vhost-cuda/worker/src/run/dispatch has the handler: the host's management library answers"),
+    ("destroy", "vhost-cuda/worker/src/dispatch has the handler: the object of that name ends"),
+    ("part", "vhost-cuda/worker/src/dispatch has the handler: a part of an object gets the guest's name"),
+    ("variable", "vhost-cuda/worker/src/dispatch has the handler: a variable of a module is found"),
+    ("load", "vhost-cuda/worker/src/dispatch has the handler: an image is loaded as a module or library"),
+    ("upload", "vhost-cuda/worker/src/dispatch has the handler: bulk data go to device memory"),
+    ("download", "vhost-cuda/worker/src/dispatch has the handler: bulk data come from device memory"),
+    ("card", "vhost-cuda/worker/src/dispatch has the handler: the host's management library answers"),
     ("custom", "the handler is written by hand, in vhost-cuda/worker/src/handlers"),
 ];
 

@@ -25,7 +25,6 @@ pub mod progress;
 pub mod run;
 pub mod setup;
 pub mod signatures;
-pub mod suites;
 pub mod test;
 pub mod virtio_user;
 pub mod vm;

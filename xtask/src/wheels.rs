@@ -103,11 +103,7 @@ fn page(results: &str) -> Result<String> {
     writeln!(text, "| package | version | CUDA runtime | state | on a GPU | on the emulator | how |")?;
     writeln!(text, "| --- | --- | --- | --- | --- | --- | --- |")?;
     for Wheel { package, version, runtime, state, gpu, emulator, how } in &wheels {
-        let how = if how.starts_with("programs ") || how.starts_with("suites ") {
-            format!("`cargo xtask {how}`")
-        } else {
-            how.clone()
-        };
+        let how = if how.starts_with("programs ") { format!("`cargo xtask {how}`") } else { how.clone() };
         writeln!(
             text,
             "| {package} | {version} | {runtime} | {} | {gpu} | {emulator} | {how} |",

@@ -28,7 +28,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
         }
     }
     let code = format!(
-        "#![allow(non_snake_case)]\n\nmod call;\n{modules}\nuse call::*;\n\n\
+        "#![allow(non_snake_case)]\n\nmod answer;\nmod call;\n{modules}\nuse call::*;\n\n\
          /// Takes the arguments of `opcode`, executes it and puts its results.\n///\n\
          /// Errors: `CUDA_ERROR_INVALID_VALUE` for arguments that are too short, too long or out of range; else\n\
          /// the handler's error.\n\
@@ -42,7 +42,7 @@ pub fn files(areas: &[Area]) -> Result<Vec<File>> {
 }
 
 fn path(name: &str) -> String {
-    format!("vhost-cuda/worker/src/run/dispatch/{name}.rs")
+    format!("vhost-cuda/worker/src/dispatch/{name}.rs")
 }
 
 fn function(row: &Row) -> Result<String> {

@@ -8,7 +8,7 @@
 //! * [`room`] has the requests for room that the arbiter passes on.
 //! * [`client`] is the daemon's side of the communication ([`message`]) with it.
 //!
-//! The gates themselves are in `worker::run::turns`.
+//! The gates themselves are in `worker::call::turns`.
 
 pub mod arbiter;
 pub mod client;

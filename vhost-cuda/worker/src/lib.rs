@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The worker: one process that executes the CUDA calls of one guest process.
 
+mod call;
 mod copy;
 mod copy_charge;
 mod courier;
 mod devices;
+mod dispatch;
 mod ending;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -18,6 +20,7 @@ mod profile;
 mod recipe;
 mod run;
 pub mod sandbox;
+mod serve;
 mod sharing;
 mod start;
 mod state;
@@ -35,17 +38,14 @@ use virtio_cuda_protocol::transport::PAGE_BYTES;
 
 use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
+use run::replies::Replies;
+use serve::executor::Executors;
+use state::SessionState;
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
     self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_LOAD, TO_MEMORY, TO_POOL, TO_PROFILE,
     TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
 };
-// The names by which `handlers` refers to these modules.
-use memory::{allocations, array_maps, footprint, formats, pools, quota, reservations, window};
-use objects::{contexts, graphs, images, jit, linker};
-use run::executor::{Executors, Replies};
-use run::{call, callbacks, new_lane, resolve};
-use state::SessionState;
 
 /// Runs a worker until its session or its daemon ends.
 pub fn run(args: &WorkerArgs) -> ExitCode {
@@ -96,7 +96,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                 session.mapper.iter().for_each(|mapper| mapper.refresh());
             }
             TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
-            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies),
+            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies, serve::again::make_calls),
             TO_RESUME_REFUSED => session.gate.refuse(),
             TO_FORGET => session.suspension.forget(),
             TO_POOL => suspend::keep_pool(session, &frame),

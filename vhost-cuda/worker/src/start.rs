@@ -19,6 +19,8 @@ use vhost_cuda_common::statistics;
 use vhost_cuda_common::timers::late_in_threads_of;
 use zerocopy::IntoBytes;
 
+use super::call::time_limit::TimeLimit;
+use super::call::turns::Turns;
 use super::devices;
 use super::gpu::Driver;
 use super::memory::mapper::Mapper;
@@ -26,8 +28,6 @@ use super::memory::pageable;
 use super::memory::window::Window;
 use super::objects::images::Images;
 use super::run::output::Output;
-use super::run::time_limit::TimeLimit;
-use super::run::turns::Turns;
 use super::sandbox;
 use super::sharing::Sharing;
 use super::state::{SessionLimits, SessionState};

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::call::time_limit::TimeLimit;
+use super::call::turns::Turns;
 use super::copy::Engine;
 use super::devices::DeviceFacts;
 use super::gpu::{CuResult, CudaError, Driver};
@@ -19,7 +21,7 @@ use super::memory::host_memory::HostMemory;
 use super::memory::mapper::Mapper;
 use super::memory::pages::GuestPages;
 use super::memory::placed::Placed;
-use super::memory::pools::Pools;
+use super::memory::pools::{Charged, Pools};
 use super::memory::prints::{Abilities, LoadedCode};
 use super::memory::reservations::Reservations;
 use super::memory::window::Window;
@@ -38,8 +40,6 @@ use super::run::order::Order;
 use super::run::output::Output;
 use super::run::prepared::Preparing;
 use super::run::signal;
-use super::run::time_limit::TimeLimit;
-use super::run::turns::Turns;
 use super::sharing::Sharing;
 use super::suspend::suspended::Suspension;
 use super::trace::Trace;
@@ -355,6 +355,13 @@ impl SessionState {
         allocations.forget_context(context);
         drop(allocations);
         self.contexts.ended(context);
+    }
+}
+
+impl<'s> From<&'s SessionState> for Charged<'s> {
+    fn from(session: &'s SessionState) -> Self {
+        let SessionState { gpu, pools, allocations, devices, .. } = session;
+        Self { gpu, pools, allocations, devices: devices.len() as u32 }
     }
 }
 

@@ -17,6 +17,4 @@ mod ways;
 
 pub use command::{ConformanceArguments, run};
 pub use execute::execute;
-pub use running::for_each;
-pub use toolkit::{Cudart, Toolkit};
-pub use ways::{Invocation, Ready, Way, native_runtime};
+pub use ways::Way;

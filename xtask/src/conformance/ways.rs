@@ -170,16 +170,6 @@ impl Ready {
         execute(command, invocation.limit)
     }
 
-    /// Returns the number of sessions that have ended so far, or `None` in ways without a daemon.
-    pub fn ended_sessions(&self, way: Way) -> Result<Option<usize>> {
-        let log = match (way, &self.beside, &self.vm) {
-            (Way::VirtioUser, Some(beside), _) => beside.log()?,
-            (Way::Vm, _, Some(vm)) => vm.daemon().log()?,
-            _ => return Ok(None),
-        };
-        Ok(Some(log.lines().filter(|line| line.contains("] session ") && line.contains(": closed ")).count()))
-    }
-
     /// Ends daemon and guest.
     pub fn stop(self) -> Result<()> {
         if let Some(vm) = self.vm {

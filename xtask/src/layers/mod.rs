@@ -36,7 +36,7 @@ const LIMITS: [(&str, usize, usize); 11] = [
     ("guest-lib/libcuda", 5, 3),
     ("guest-lib/libcudart", 5, 4),
     ("vhost-cuda", 5, 3),
-    ("vhost-cuda/worker", 8, 8),
+    ("vhost-cuda/worker", 5, 4),
     ("xtask", 6, 3),
 ];
 

@@ -22,8 +22,7 @@ const LISTS: [(&str, &[&str], &str); 6] = [
 ];
 
 /// The folders and files of the worker's half of the API.
-const WORKER: [&str; 7] =
-    ["handlers", "words", "gpu", "objects", "run/resolve.rs", "run/answer.rs", "run/dispatch"];
+const WORKER: [&str; 6] = ["handlers", "words", "gpu", "objects", "call/resolve.rs", "dispatch"];
 
 /// The beginning of the tests of a file.
 const TESTS: &str = "#[cfg(test)]\nmod tests {\n";

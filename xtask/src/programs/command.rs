@@ -15,7 +15,7 @@ use super::running::{Plan, Runner, leave_out};
 use super::table::{programs, unpack};
 use crate::build;
 use crate::conformance::Way;
-use crate::daemon::has_gpu;
+use crate::daemon::{Device, has_gpu};
 use crate::paths::Paths;
 use crate::run::new_log_folder;
 use crate::setup::kernel::Flavour;
@@ -68,6 +68,15 @@ fn named_path(text: &str) -> Result<(String, PathBuf)> {
     Ok((name.to_owned(), path))
 }
 
+/// The place whose known failures hold on a way.
+fn place(way: Way, device: &str) -> &'static str {
+    match way {
+        Way::Native => "everywhere",
+        _ if Device(device.to_owned()).is_emulated() => "emulated",
+        _ => "stack",
+    }
+}
+
 /// Runs the programs. 1 if one was not as on the first way.
 pub fn run(paths: &Paths, arguments: &ProgramsArguments) -> Result<u8> {
     let mut programs = programs(&arguments.only)?;
@@ -101,7 +110,10 @@ pub fn run(paths: &Paths, arguments: &ProgramsArguments) -> Result<u8> {
         for round in 0..arguments.rounds.max(1) {
             for (index, (way, printed)) in printed.iter_mut().enumerate() {
                 let option = if index == 0 { "--write" } else { "--compare" };
-                let mut words: Vec<OsString> = Vec::new();
+                let mut words: Vec<OsString> = program.arguments.iter().map(OsString::from).collect();
+                if program.known {
+                    words.extend(["--place".into(), place(*way, &arguments.device).into()]);
+                }
                 if program.reference {
                     words.extend([option.into(), reference.clone().into()]);
                 }

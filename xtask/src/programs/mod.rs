@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask programs`: programs as people have them (PyTorch, transformers), natively beside ours.
+//! `cargo xtask programs`: programs as people have them (PyTorch, transformers) and test suites of libraries, natively beside
+//! ours.
 
 mod command;
 mod results;

@@ -188,6 +188,8 @@ mod tests {
             module: module.map(str::to_owned),
             input: input.map(str::to_owned),
             reference: false,
+            arguments: Vec::new(),
+            known: false,
         };
         let mut programs = vec![
             program("there", Some("json"), None),

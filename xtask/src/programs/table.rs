@@ -6,53 +6,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use include_dir::{Dir, File, include_dir};
 use serde::Deserialize;
 
 const TABLE: &str = include_str!("../../../tests/programs/programs.toml");
-const SOURCES: &[(&str, &str)] = &[
-    ("operators.py", include_str!("../../../tests/programs/torch/operators.py")),
-    ("compiled.py", include_str!("../../../tests/programs/torch/compiled.py")),
-    ("libraries.py", include_str!("../../../tests/programs/nvidia/libraries.py")),
-    ("training.py", include_str!("../../../tests/programs/torch/training.py")),
-    ("decoding.py", include_str!("../../../tests/programs/torch/decoding.py")),
-    ("distributed.py", include_str!("../../../tests/programs/torch/distributed.py")),
-    ("collectives.py", include_str!("../../../tests/programs/torch/collectives.py")),
-    ("peers.py", include_str!("../../../tests/programs/torch/peers.py")),
-    ("allocations.py", include_str!("../../../tests/programs/torch/allocations.py")),
-    ("offloaded.py", include_str!("../../../tests/programs/torch/offloaded.py")),
-    ("geometric.py", include_str!("../../../tests/programs/torch/geometric.py")),
-    ("rounds.py", include_str!("../../../tests/programs/torch/rounds.py")),
-    ("vllm_engine.py", include_str!("../../../tests/programs/serving/vllm_engine.py")),
-    ("clients.py", include_str!("../../../tests/programs/serving/clients.py")),
-    ("small_llama.py", include_str!("../../../tests/programs/serving/small_llama.py")),
-    ("llama_server.py", include_str!("../../../tests/programs/serving/llama_server.py")),
-    ("random_gguf.py", include_str!("../../../tests/programs/serving/random_gguf.py")),
-    ("ranks.py", include_str!("../../../tests/programs/torch/ranks.py")),
-    ("checks.py", include_str!("../../../tests/programs/checks.py")),
-    ("models.py", include_str!("../../../tests/programs/torch/models.py")),
-    ("inductor.py", include_str!("../../../tests/programs/torch/inductor.py")),
-    ("profiler.py", include_str!("../../../tests/programs/torch/profiler.py")),
-    ("step.py", include_str!("../../../tests/programs/torch/step.py")),
-    ("molecules.py", include_str!("../../../tests/programs/others/molecules.py")),
-    ("cupy_suite.py", include_str!("../../../tests/programs/others/cupy_suite.py")),
-    ("managed.py", include_str!("../../../tests/programs/torch/managed.py")),
-    ("ggml.py", include_str!("../../../tests/programs/others/ggml.py")),
-    ("quantised.py", include_str!("../../../tests/programs/others/quantised.py")),
-    ("boosting.py", include_str!("../../../tests/programs/others/boosting.py")),
-    ("answers.py", include_str!("../../../tests/programs/others/answers.py")),
-    ("trees.py", include_str!("../../../tests/programs/others/trees.py")),
-    ("neighbours.py", include_str!("../../../tests/programs/others/neighbours.py")),
-    ("traced.py", include_str!("../../../tests/programs/others/traced.py")),
-    ("traced_profile.py", include_str!("../../../tests/programs/others/traced_profile.py")),
-    ("translation.py", include_str!("../../../tests/programs/others/translation.py")),
-    ("fitted.py", include_str!("../../../tests/programs/others/fitted.py")),
-    ("bindings.py", include_str!("../../../tests/programs/nvidia/bindings.py")),
-    ("rapids.py", include_str!("../../../tests/programs/nvidia/rapids.py")),
-    ("warp_simulation.py", include_str!("../../../tests/programs/nvidia/warp_simulation.py")),
-    ("tensors.py", include_str!("../../../tests/programs/nvidia/tensors.py")),
-    ("compression.py", include_str!("../../../tests/programs/nvidia/compression.py")),
-    ("jpeg.py", include_str!("../../../tests/programs/nvidia/jpeg.py")),
-];
+static SOURCES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../tests/programs");
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +26,9 @@ pub struct Program {
     pub name: String,
     /// Its file, a Python program.
     pub file: String,
+    /// Its own arguments, before those of the command.
+    #[serde(default)]
+    pub arguments: Vec<String>,
     /// A description.
     pub what: String,
     /// The Python module that it tests. Without it, the program is left out unless it is named.
@@ -77,6 +38,9 @@ pub struct Program {
     /// It takes `--write FILE` on the first way and `--compare FILE` on the others.
     #[serde(default)]
     pub reference: bool,
+    /// It knows failures of some places, and takes `--place PLACE`.
+    #[serde(default)]
+    pub known: bool,
 }
 
 /// Returns the programs with these names, or all if no name is given.
@@ -93,11 +57,18 @@ pub fn programs(only: &[String]) -> Result<Vec<Program>> {
 /// Writes all programs into `folder`, side by side, because they import each other.
 pub fn unpack(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("Cannot create {}", folder.display()))?;
-    for (name, source) in SOURCES {
-        let file = folder.join(name);
-        fs::write(&file, source).with_context(|| format!("Cannot write {}", file.display()))?;
+    for file in files(&SOURCES) {
+        let to = folder.join(file.path().file_name().unwrap_or_default());
+        fs::write(&to, file.contents()).with_context(|| format!("Cannot write {}", to.display()))?;
     }
     Ok(())
+}
+
+/// The programs and their tables in a folder and below it, without what Python leaves there.
+fn files(folder: &'static Dir<'static>) -> Vec<&'static File<'static>> {
+    let is_source =
+        |file: &&File<'_>| file.path().extension().is_some_and(|kind| kind == "py" || kind == "toml");
+    folder.files().filter(is_source).chain(folder.dirs().flat_map(files)).collect()
 }
 
 #[cfg(test)]
@@ -107,7 +78,8 @@ mod tests {
     #[test]
     fn every_program_has_its_source() {
         let programs = programs(&[]).expect("the table can be read");
-        assert!(programs.iter().all(|program| SOURCES.iter().any(|(name, _)| *name == program.file)));
+        let names: Vec<_> = files(&SOURCES).iter().filter_map(|file| file.path().file_name()).collect();
+        assert!(programs.iter().all(|program| names.contains(&program.file.as_ref())));
         assert!(super::programs(&["none".to_owned()]).is_err());
     }
 }

@@ -2,8 +2,8 @@
 //! Short copies, whose bytes are part of the call itself.
 
 use super::super::gpu::{CUdeviceptr, CUstream, CuResult, Driver, STREAM_LEGACY, STREAM_PER_THREAD};
+use super::Copies;
 use super::dma::{Dma, Stream};
-use super::engine::Engine;
 use super::staging::{BUFFER_BYTES, Buffer, Share};
 use crate::run::signal::Signal;
 
@@ -12,19 +12,12 @@ use crate::run::signal::Signal;
 const STAGED_BYTES: usize = 16 << 10;
 
 /// Copies to the device in stream order, without waiting for the device.
-pub fn send(
-    engine: &Engine,
-    gpu: &Driver,
-    context: u64,
-    stream: CUstream,
-    dst: CUdeviceptr,
-    bytes: &[u8],
-) -> CuResult<()> {
-    let dma = Stream { gpu, stream };
+pub fn send(copies: &Copies<'_>, dst: CUdeviceptr, bytes: &[u8]) -> CuResult<()> {
+    let Copies { engine, context, dma } = copies;
     if (STAGED_BYTES..=BUFFER_BYTES).contains(&bytes.len()) {
-        let mut share = engine.staging.share(context, 1);
-        if let Some(buffer) = share.take(&dma)? {
-            return send_through(&mut share, &dma, dst, bytes, buffer);
+        let mut share = engine.staging.share(*context, 1);
+        if let Some(buffer) = share.take(dma)? {
+            return send_through(&mut share, dma, dst, bytes, buffer);
         }
     }
     // SAFETY: the driver has taken pageable bytes when the call returns; the caller checked the range at `dst`.
@@ -33,7 +26,8 @@ pub fn send(
 
 /// Copies to the device in the order of a default stream, as `cuMemcpyHtoD` does: work of other streams, which do not wait for
 /// the default stream, sees the bytes.
-pub fn send_now(gpu: &Driver, stream: CUstream, dst: CUdeviceptr, bytes: &[u8]) -> CuResult<()> {
+pub fn send_now(dma: &Stream<'_>, dst: CUdeviceptr, bytes: &[u8]) -> CuResult<()> {
+    let Stream { gpu, stream } = *dma;
     // SAFETY: the driver has taken pageable bytes when a call returns; the caller checked the range at `dst`.
     unsafe {
         if stream != STREAM_PER_THREAD {
@@ -71,18 +65,17 @@ fn send_through(
 /// Copies `room` bytes from the device to the end of `bytes`, in stream order. With `signal`, for that epoch of
 /// contexts, the copy may be waited for by the signal.
 pub fn fetch(
-    engine: &Engine,
-    context: u64,
-    dma: Stream<'_>,
+    copies: &Copies<'_>,
     src: CUdeviceptr,
     bytes: &mut Vec<u8>,
     room: usize,
     signal: Option<(&mut Signal, u64)>,
 ) -> CuResult<()> {
-    let Stream { gpu, stream } = dma;
-    let mut share = engine.staging.share(context, 1);
+    let Copies { engine, context, dma } = copies;
+    let Stream { gpu, stream } = *dma;
+    let mut share = engine.staging.share(*context, 1);
     if room <= BUFFER_BYTES
-        && let Some(buffer) = share.take(&dma)?
+        && let Some(buffer) = share.take(dma)?
     {
         // SAFETY: the buffer has that room, is this copy's, and is read after the wait; the caller checked `src`.
         let fetched = unsafe { fetch_to(gpu, stream, signal, buffer.as_ptr(), src, room) };

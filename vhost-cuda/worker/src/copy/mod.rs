@@ -14,56 +14,54 @@ mod staging;
 mod tests;
 mod threads;
 
-use virtio_cuda_protocol::cuda::ContextId;
-
-use super::gpu::{CUdeviceptr, CUstream, CuResult};
+use super::gpu::{CUdeviceptr, CuResult};
 use super::memory::bulk::{BulkIn, BulkOut};
 use super::run::signal::Signal;
-use super::state::SessionState;
-use dma::Stream;
+pub use dma::Stream;
 pub use engine::Engine;
 use pipeline::Pipeline;
 use threads::Direction;
 
-/// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; with `waits`, when work of any stream sees
-/// the bytes. The range at `dst` must have been checked.
-pub fn to_device(
-    session: &SessionState,
-    context: ContextId,
-    dst: CUdeviceptr,
-    bulk: &BulkIn<'_>,
-    stream: CUstream,
-    waits: bool,
-) -> CuResult<()> {
-    match bulk {
-        BulkIn::Inline(bytes) if waits => inline::send_now(&session.gpu, stream, dst, bytes),
-        BulkIn::Inline(bytes) => inline::send(&session.copies, &session.gpu, context.0, stream, dst, bytes),
-        BulkIn::Pages(pages) => {
-            let dma = Stream { gpu: &session.gpu, stream };
-            Pipeline::new(&session.copies, context.0, &dma, pages, Direction::Gather, dst).gather(waits)
-        }
-    }
+/// The copies of a call.
+#[derive(Debug)]
+pub struct Copies<'a> {
+    /// The state that the session's copies share.
+    pub engine: &'a Engine,
+    /// The name of the context that is current.
+    pub context: u64,
+    /// The stream.
+    pub dma: Stream<'a>,
 }
 
-/// Copies from `src` to `bulk` in stream order. Returns when the bytes have arrived. The range at `src` must have
-/// been checked for the size of `bulk`.
-pub fn from_device(
-    session: &SessionState,
-    context: ContextId,
-    src: CUdeviceptr,
-    bulk: &mut BulkOut,
-    stream: CUstream,
-    signal: Option<&mut Signal>,
-) -> CuResult<()> {
-    match bulk {
-        BulkOut::Inline { room, bytes } => {
-            let signal = signal.map(|signal| (signal, session.contexts.epoch()));
-            let dma = Stream { gpu: &session.gpu, stream };
-            inline::fetch(&session.copies, context.0, dma, src, bytes, *room, signal)
+impl Copies<'_> {
+    /// Copies `bulk` to `dst` in stream order. Returns when the source may be reused; with `waits`, when work of any stream sees
+    /// the bytes. The range at `dst` must have been checked.
+    pub fn send(&self, dst: CUdeviceptr, bulk: &BulkIn<'_>, waits: bool) -> CuResult<()> {
+        match bulk {
+            BulkIn::Inline(bytes) if waits => inline::send_now(&self.dma, dst, bytes),
+            BulkIn::Inline(bytes) => inline::send(self, dst, bytes),
+            BulkIn::Pages(pages) => {
+                let Self { engine, context, dma } = self;
+                Pipeline::new(engine, *context, dma, pages, Direction::Gather, dst).gather(waits)
+            }
         }
-        BulkOut::Pages(pages) => {
-            let dma = Stream { gpu: &session.gpu, stream };
-            Pipeline::new(&session.copies, context.0, &dma, pages, Direction::Scatter, src).scatter()
+    }
+
+    /// Copies from `src` to `bulk` in stream order. Returns when the bytes have arrived. The range at `src` must have
+    /// been checked for the size of `bulk`. With `signal`, for that epoch of contexts, a short copy may be waited for by the
+    /// signal.
+    pub fn fetch(
+        &self,
+        src: CUdeviceptr,
+        bulk: &mut BulkOut,
+        signal: Option<(&mut Signal, u64)>,
+    ) -> CuResult<()> {
+        match bulk {
+            BulkOut::Inline { room, bytes } => inline::fetch(self, src, bytes, *room, signal),
+            BulkOut::Pages(pages) => {
+                let Self { engine, context, dma } = self;
+                Pipeline::new(engine, *context, dma, pages, Direction::Scatter, src).scatter()
+            }
         }
     }
 }

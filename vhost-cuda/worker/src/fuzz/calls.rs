@@ -13,11 +13,11 @@ use virtio_cuda_protocol::cuda::*;
 use virtio_cuda_protocol::transport::{FLAG_KEEP, MemEntry, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::super::call::ThreadState;
 use super::super::gpu::null;
 use super::super::recipe;
-use super::super::run::call::ThreadState;
-use super::super::run::control;
-use super::super::run::execute::{execute, execute_posted};
+use super::super::serve::control;
+use super::super::serve::execute::{execute, execute_posted};
 use super::session::{FuzzSession, MEMORY_BASE, MEMORY_BYTES, memory};
 
 /// The maximum number of calls of an input.

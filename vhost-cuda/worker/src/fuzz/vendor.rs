@@ -17,9 +17,9 @@ use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FI
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
+use super::super::call::ThreadState;
 use super::super::gpu::null;
-use super::super::run::call::ThreadState;
-use super::super::run::execute::execute;
+use super::super::serve::execute::execute;
 use super::session::FuzzSession;
 
 const MAX_CALLS: usize = 32;

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use cudarc::driver::sys::CUlaunchAttributeID;
 use virtio_cuda_protocol::cuda::{LAUNCH_COOPERATIVE, LAUNCH_PRIORITY, LaunchShape};
 
-use super::graph::{self, AttributeValue};
+use super::graph::{AttributeValue, launch_attribute, value_of};
 use super::raw::RawLaunchAttribute;
 use super::{CUfunction, CUlaunchConfig, CUstream, CuResult, Driver};
 
@@ -66,7 +66,7 @@ impl Driver {
         }?;
         let own = attributes.len() - more.len();
         for ((_, value), attribute) in more.iter_mut().zip(&attributes[own..]) {
-            *value = graph::value_of(attribute);
+            *value = value_of(attribute);
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec
         for (place, word) in value.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        graph::launch_attribute(id as u32, &value)
+        launch_attribute(id as u32, &value)
     };
     let mut attributes = Vec::new();
     if shape.flags & LAUNCH_COOPERATIVE != 0 {
@@ -154,6 +154,6 @@ fn launch_attributes(shape: &LaunchShape, more: &[(u32, AttributeValue)]) -> Vec
         attributes
             .push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, &shape.cluster));
     }
-    attributes.extend(more.iter().map(|(id, value)| graph::launch_attribute(*id, value)));
+    attributes.extend(more.iter().map(|(id, value)| launch_attribute(*id, value)));
     attributes
 }

@@ -8,13 +8,13 @@ use vhost_cuda_common::timers::late_in_threads_of;
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
 use crate::call::CallContext;
-use crate::contexts::{Context, ContextState, Primary};
+use crate::call::lifecycle::Destroy;
+use crate::call::local::bytes_of_stacks;
 use crate::gpu::{CuResult, CudaError, EVENT_DISABLE_TIMING, with_capture_relaxed};
-use crate::memory::local::bytes_of_stacks;
+use crate::memory::pools;
+use crate::memory::quota::{self, Holder};
 use crate::objects::Object;
-use crate::pools;
-use crate::quota::{self, Holder};
-use crate::run::lifecycle::Destroy;
+use crate::objects::contexts::{Context, ContextState, Primary};
 use crate::state::SessionState;
 
 /// `CU_CTX_COREDUMP_ENABLE` and `CU_CTX_USER_COREDUMP_ENABLE`. The driver never gets these flags: it would write

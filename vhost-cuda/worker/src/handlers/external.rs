@@ -9,15 +9,15 @@ use virtio_cuda_protocol::cuda::{
     ArrayDescriptor, ContextId, DevicePtr, ExternalMemoryId, MAX_MIPMAP_LEVELS, MipmappedArrayId,
 };
 
-use crate::allocations::{Origin, Range};
 use crate::call::CallContext;
-use crate::formats::Shape;
+use crate::call::lifecycle::Destroy;
 use crate::gpu::{CuResult, CudaError, Driver, RawArray, RawExternal, RawExternalArray, RawExternalBuffer};
 use crate::handlers::array::counted;
 use crate::home::Home;
+use crate::memory::allocations::{Origin, Range};
+use crate::memory::formats::Shape;
+use crate::memory::pools;
 use crate::objects::Parent;
-use crate::pools;
-use crate::run::lifecycle::Destroy;
 
 /// Refuses a range that does not lie completely inside. NVIDIA's driver never gets such a range.
 fn check(all: u64, offset: u64, bytes: u64) -> CuResult<()> {

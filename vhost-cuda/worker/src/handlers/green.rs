@@ -4,10 +4,10 @@
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal, ResourceDescId};
 
 use crate::call::CallContext;
-use crate::contexts::Context;
+use crate::call::lifecycle::Destroy;
 use crate::gpu::{CUcontext, CUdevResourceDesc, CUgreenCtx, CuResult, CudaError};
 use crate::objects::Object;
-use crate::run::lifecycle::Destroy;
+use crate::objects::contexts::Context;
 use crate::words::GreenContext;
 
 /// Creates a green context.

@@ -7,13 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use vhost_cuda_common::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
 use crate::gpu::{CuResult, CudaError, HANDLE_TYPE_FILE, LOCATION_DEVICE, RawIpcHandle};
 use crate::home::Home;
+use crate::memory::allocations::Origin;
 use crate::memory::placed::opened::Placement;
-use crate::pools;
-use crate::quota;
+use crate::memory::pools;
+use crate::memory::quota;
 use crate::words::{EMULATED, EMULATED_DESCRIPTOR, handle_with};
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.

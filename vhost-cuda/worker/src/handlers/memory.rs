@@ -7,20 +7,20 @@ use vhost_cuda_common::exchange::{MEMORY, POINTER, Shortage};
 use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, MAX_READ_EARLY_BYTES, StreamId};
 use virtio_cuda_protocol::transport::PAGE_BYTES;
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
-use crate::copy;
+use crate::copy::{Copies, Stream};
 use crate::gpu::{
     CUstream, CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY, STREAM_LEGACY, STREAM_PER_THREAD,
 };
-use crate::graphs::Lease;
 use crate::handlers::external::free_buffer;
 use crate::handlers::graph::capture::captures;
 use crate::handlers::peer::{between, copy_in_stream};
 use crate::home::Home;
-use crate::pools;
-use crate::quota;
-use crate::window::{Area, Registration, Window};
+use crate::memory::allocations::Origin;
+use crate::memory::pools;
+use crate::memory::quota;
+use crate::memory::window::{Area, Registration, Window};
+use crate::objects::graphs::Lease;
 
 /// The `CU_MEMHOSTREGISTER_*` bits that the guest may pass: PORTABLE and DEVICEMAP (both always on), and READ_ONLY.
 /// IOMEMORY is excluded, because the guest has no device memory to register.
@@ -337,7 +337,7 @@ pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: StreamId, waits: boo
         return Ok(());
     }
     cx.check_copied(dst.0, bytes, true)?;
-    copy::to_device(cx.session, ContextId(cx.home()), dst.0, &cx.bulk_in, raw, waits)
+    copies(cx, raw).send(dst.0, &cx.bulk_in, waits)
 }
 
 /// Copies `src` to the bulk output, in the order of `stream`. Returns when the bytes have arrived.
@@ -347,9 +347,15 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
         return Ok(());
     }
     cx.check_copied(src.0, bytes, false)?;
-    let context = ContextId(cx.home());
-    let signal = if cx.may_signal(bytes) { Some(&mut cx.thread.signal) } else { None };
-    copy::from_device(cx.session, context, src.0, &mut cx.bulk_out, stream, signal)
+    let (copies, epoch) = (copies(cx, stream), cx.session.contexts.epoch());
+    let signal = if cx.may_signal(bytes) { Some((&mut cx.thread.signal, epoch)) } else { None };
+    copies.fetch(src.0, &mut cx.bulk_out, signal)
+}
+
+/// The copies of a call in a stream.
+fn copies(cx: &CallContext<'_>, stream: CUstream) -> Copies<'static> {
+    let dma = Stream { gpu: cx.gpu(), stream };
+    Copies { engine: &cx.session.copies, context: cx.home(), dma }
 }
 
 /// Waits for a stream.

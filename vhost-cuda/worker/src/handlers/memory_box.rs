@@ -7,8 +7,8 @@ use virtio_cuda_protocol::cuda::{
 
 use crate::call::CallContext;
 use crate::copy_charge::charge_copy;
-use crate::formats::Shape;
 use crate::gpu::{BoxCopy, BoxEnd, CUstream, CuResult, CudaError, PitchedEnd};
+use crate::memory::formats::Shape;
 
 /// Returns the address of a box in device memory and the number of bytes from its first to its last byte.
 fn place(end: &CopyEnd, size: &Box3) -> CuResult<(u64, u64)> {

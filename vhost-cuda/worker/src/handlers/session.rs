@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, agreed_version};
 
 use crate::call::CallContext;
 use crate::gpu::{CuResult, CudaError};
-use crate::new_lane::NewLane;
+use crate::run::new_lane::NewLane;
 
 /// Returns the guest library's version if this side knows it; else this side's own, so that the library can send one that
 /// both know, or report both. Until then every other call is refused.

@@ -4,12 +4,12 @@
 use vhost_cuda_common::statistics;
 use virtio_cuda_protocol::cuda::{AllocationId, AllocationProperties, DevicePtr, Location};
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
+use crate::call::lifecycle::Destroy;
 use crate::gpu::{CuResult, RawLocation, Ref};
 use crate::home::Home;
-use crate::pools;
-use crate::run::lifecycle::Destroy;
+use crate::memory::allocations::Origin;
+use crate::memory::pools;
 use crate::words::granted;
 
 /// Reserves addresses.
@@ -118,7 +118,7 @@ pub fn cuMemUnmap(cx: &mut CallContext<'_>, dptr: DevicePtr, bytesize: u64) -> C
 }
 
 /// Adds a mapping to the session's memory, if at least one device may access it.
-fn enter(cx: &CallContext<'_>, reservations: &mut crate::reservations::Reservations, base: u64) {
+fn enter(cx: &CallContext<'_>, reservations: &mut crate::memory::reservations::Reservations, base: u64) {
     if let Some(mapping) = reservations.mapping(base)
         && let Some(access) = mapping.access.first()
     {

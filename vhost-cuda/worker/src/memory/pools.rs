@@ -14,7 +14,6 @@ use super::quota::Holder;
 use crate::gpu::{
     CUevent, CUmemoryPool, CUstream, CuResult, CudaError, Driver, EVENT_DISABLE_TIMING, with_capture_relaxed,
 };
-use crate::state::SessionState;
 
 /// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT` and `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
 const POOL_RESERVED: i32 = 5;
@@ -50,13 +49,37 @@ impl Pools {
     }
 }
 
+/// The parts of a session that its charges concern.
+#[derive(Clone, Copy, Debug)]
+pub struct Charged<'s> {
+    /// The driver.
+    pub gpu: &'s Driver,
+    /// The pools whose memory has to be queried.
+    pub pools: &'s Pools,
+    /// The charges, with the memory that they are for.
+    pub allocations: &'s Mutex<Allocations>,
+    /// The number of its devices.
+    pub devices: u32,
+}
+
+impl<'s> Charged<'s> {
+    fn allocations(self) -> MutexGuard<'s, Allocations> {
+        self.allocations.lock()
+    }
+
+    fn is_limited(self) -> bool {
+        self.allocations().quota.is_limited()
+    }
+}
+
 /// Calls `charge`; if it is refused, once more after the driver has given unused memory back.
 ///
 /// Errors: `charge`'s.
-pub fn charge<T>(
-    session: &SessionState,
+pub fn charge<'s, T>(
+    session: impl Into<Charged<'s>>,
     mut charge: impl FnMut(&mut Allocations) -> CuResult<T>,
 ) -> CuResult<T> {
+    let session = session.into();
     let charged = charge(&mut session.allocations());
     if charged.is_ok() || !session.is_limited() {
         return charged;
@@ -66,8 +89,9 @@ pub fn charge<T>(
 }
 
 /// Makes the driver give unused memory back, and charges the memory that it keeps.
-pub fn refresh(session: &SessionState) {
-    let (gpu, mut state) = (&session.gpu, session.pools.lock());
+pub fn refresh<'s>(session: impl Into<Charged<'s>>) {
+    let session = session.into();
+    let (gpu, mut state) = (session.gpu, session.pools.lock());
     if state.known.is_empty() && state.graphs.is_empty() && state.freed.is_empty() {
         return;
     }
@@ -104,7 +128,7 @@ fn is_waiting(gpu: &Driver, event: usize) -> bool {
 }
 
 /// Queries the bytes that a pool keeps, and charges them, together with `change`. Returns the bytes.
-fn settle(session: &SessionState, pool: usize, change: impl FnOnce(&mut Allocations)) -> CuResult<u64> {
+fn settle(session: Charged<'_>, pool: usize, change: impl FnOnce(&mut Allocations)) -> CuResult<u64> {
     let mut kept = 0u64;
     let raw = pool as CUmemoryPool;
     // SAFETY: this attribute is a `cuuint64_t`; the pool is one of the driver's, which lives while it is known.
@@ -120,7 +144,8 @@ fn settle(session: &SessionState, pool: usize, change: impl FnOnce(&mut Allocati
 /// Returns the pool from which `cuMemAllocAsync` takes memory of `device`; 0 in a session without a limit.
 ///
 /// Errors: the driver's.
-pub fn current(session: &SessionState, device: i32) -> CuResult<usize> {
+pub fn current<'s>(session: impl Into<Charged<'s>>, device: i32) -> CuResult<usize> {
+    let session = session.into();
     if !session.is_limited() {
         return Ok(0);
     }
@@ -128,7 +153,8 @@ pub fn current(session: &SessionState, device: i32) -> CuResult<usize> {
 }
 
 /// Notes an allocation from `pool`.
-pub fn grown(session: &SessionState, pool: usize) {
+pub fn grown<'s>(session: impl Into<Charged<'s>>, pool: usize) {
+    let session = session.into();
     if pool != 0 && session.is_limited() {
         session.pools.lock().known.insert(pool);
         let _ = settle(session, pool, |_| ());
@@ -136,7 +162,8 @@ pub fn grown(session: &SessionState, pool: usize) {
 }
 
 /// Notes that the program has freed `range`. The driver frees it now, or in the order of `stream`.
-pub fn freed(session: &SessionState, range: &Range, stream: Option<CUstream>) {
+pub fn freed<'s>(session: impl Into<Charged<'s>>, range: &Range, stream: Option<CUstream>) {
+    let session = session.into();
     match (range.origin, stream) {
         (Origin::AllocatedAsync(pool), _) if pool != 0 => {
             let _ = settle(session, pool, |allocations| allocations.freed(range));
@@ -147,11 +174,11 @@ pub fn freed(session: &SessionState, range: &Range, stream: Option<CUstream>) {
 }
 
 /// Charges freed memory until the stream has reached the free.
-fn freed_later(session: &SessionState, range: &Range, stream: CUstream) {
+fn freed_later(session: Charged<'_>, range: &Range, stream: CUstream) {
     if session.pools.lock().freed.len() >= MANY_FREES {
         refresh(session);
     }
-    let gpu = &session.gpu;
+    let gpu = session.gpu;
     let behind = gpu.cuEventCreate(EVENT_DISABLE_TIMING).and_then(|(event,)| {
         let recorded = gpu.cuEventRecordWithFlags(event, stream, 0);
         recorded.map(|()| event as usize).inspect_err(|_| {
@@ -175,15 +202,16 @@ fn freed_later(session: &SessionState, range: &Range, stream: CUstream) {
 /// Destroys a pool, now or when all its memory has been given back.
 ///
 /// Errors: the driver's.
-pub fn destroy(session: &SessionState, raw: CUmemoryPool) -> CuResult<()> {
+pub fn destroy<'s>(session: impl Into<Charged<'s>>, raw: CUmemoryPool) -> CuResult<()> {
+    let session = session.into();
     let pool = raw as usize;
     let mut state = session.pools.lock();
     if !state.known.contains(&pool) {
         return session.gpu.cuMemPoolDestroy(raw);
     }
     // The driver would do the same: nothing is taken from it any more.
-    for ordinal in 0..session.devices.len() as u32 {
-        let device = session.device(ordinal)?;
+    for ordinal in 0..session.devices {
+        let (device,) = session.gpu.cuDeviceGet(ordinal as i32)?;
         if session.gpu.cuDeviceGetMemPool(device)?.0 == raw {
             session.gpu.cuDeviceSetMemPool(device, session.gpu.cuDeviceGetDefaultMemPool(device)?.0)?;
         }
@@ -195,14 +223,15 @@ pub fn destroy(session: &SessionState, raw: CUmemoryPool) -> CuResult<()> {
 }
 
 /// Notes that graphs have freed memory. The driver keeps it for other graphs, until it has to give it back.
-pub fn graphs_shrunk(session: &SessionState, device: i32) {
+pub fn graphs_shrunk<'s>(session: impl Into<Charged<'s>>, device: i32) {
+    let session = session.into();
     if session.is_limited() {
         session.pools.lock().graphs.insert(device);
         trim_graphs(session, device);
     }
 }
 
-fn trim_graphs(session: &SessionState, device: i32) {
+fn trim_graphs(session: Charged<'_>, device: i32) {
     let _ = session.gpu.cuDeviceGraphMemTrim(device);
     if let Ok((kept,)) = session.gpu.cuDeviceGetGraphMemAttribute(device, GRAPH_RESERVED) {
         let mut allocations = session.allocations();

@@ -13,7 +13,7 @@ use crate::gpu::{
     RawAccess, RawAllocation,
 };
 use crate::home::Home;
-use crate::suspend::parts;
+use crate::memory::parts;
 
 /// The maximum number of reservations, of allocations and of mappings per session.
 const MAX_ENTRIES: usize = 1 << 16;

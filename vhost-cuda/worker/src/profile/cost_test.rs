@@ -15,10 +15,10 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
 use super::requests;
+use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::null;
-use crate::run::call::ThreadState;
-use crate::run::execute::{execute, execute_posted};
+use crate::serve::execute::{execute, execute_posted};
 use crate::trace::fake;
 
 /// Counts the allocations of each thread.

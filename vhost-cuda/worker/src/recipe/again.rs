@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Makes the objects of a session again, in its own worker, after all of them have ended.
+//! Takes the calls that make the objects of a session again, in its own worker, after all of them have ended.
+//! [`crate::serve::again`] makes them.
 //!
 //! Images come from the daemon's cache. They stay mapped from the moment at which the calls are taken, so the daemon is not asked
 //! again, and may drop them.
 
-use log::error;
-use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
-use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
-
 use super::class::Class;
 use super::kept::{Bulk, Call, Key, Recipe, State};
-use super::rule::Rule;
 use super::steps::{Again, Step};
-use super::{NO_IMAGE, find, living_obstacle, note, rule};
-use crate::gpu::{CuResult, CudaError};
-use crate::handlers::module::image::Load;
-use crate::memory::bulk::{BulkIn, BulkOut};
+use super::{NO_IMAGE, find, living_obstacle};
 use crate::memory::footprint::{Target, variable_names};
-use crate::run::call::{CallContext, ThreadState};
-use crate::run::dispatch::dispatch;
 use crate::state::SessionState;
 
 /// The maximum number of images that are mapped. Bounds the mappings of the process, and the time for which a session waits for the
@@ -54,15 +45,6 @@ impl Again {
         }
         let steps = calls.into_iter().map(|(key, call)| step(session, target, key, call));
         steps.collect::<Result<_, _>>().map(Self)
-    }
-
-    /// Makes the calls. The recipe begins anew with them.
-    ///
-    /// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
-    pub fn make_calls(&self, session: &'static SessionState) -> CuResult<()> {
-        restart(&session.recipe);
-        let mut thread = ThreadState::default();
-        self.0.iter().try_for_each(|step| step.call_again(session, &mut thread))
     }
 }
 
@@ -106,64 +88,6 @@ fn step(session: &SessionState, target: Target, key: Key, call: Call) -> Result<
 }
 
 /// Empties a recipe.
-fn restart(recipe: &Recipe) {
+pub fn restart(recipe: &Recipe) {
     *recipe.0.lock() = State::default();
-}
-
-impl Step {
-    fn call_again(&self, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
-        let Call { opcode, context, arguments, bulk, .. } = &self.call;
-        let bulk_in: &[u8] = match bulk {
-            Bulk::Bytes(bytes) => bytes,
-            Bulk::Image(_) => &[],
-        };
-        thread.number = self.call.thread;
-        let mut cx = CallContext {
-            session,
-            thread,
-            context: *context,
-            api_call: 0,
-            bulk_in: BulkIn::Inline(bulk_in),
-            bulk_out: BulkOut::inline(0),
-            kept: None,
-        };
-        let mut results = [0; MAX_RESULTS];
-        let mut writer = Writer::new(&mut results);
-        let current = match opcode.facts().needs_context() {
-            true => cx.thread.make_current(session, *context),
-            false => Ok(()),
-        };
-        let outcome = current.and_then(|()| match (&self.image, bulk) {
-            (Some(image), Bulk::Image(known)) => {
-                match self.key.class {
-                    Class::Module => ModuleId(self.key.id).load(&cx, image),
-                    Class::Library => LibraryId(self.key.id).load(&cx, image),
-                    _ => Err(CudaError::INVALID_IMAGE),
-                }?;
-                *cx.thread.image.borrow_mut() = Some(known.clone());
-                Ok(())
-            }
-            _ => dispatch(*opcode, &mut cx, Reader::new(arguments), &mut writer),
-        });
-        cx.thread.held.release();
-        let rule = rule(*opcode);
-        let outcome = outcome.and_then(|()| match rule {
-            // The program may have stored them.
-            Some(Rule::Makes(_)) if self.image.is_none() && *writer.written() != *self.call.results => {
-                Err(CudaError::INVALID_HANDLE)
-            }
-            _ => Ok(()),
-        });
-        match outcome {
-            Ok(()) => {
-                if let Some(rule) = rule {
-                    note(rule, *opcode, &cx, arguments, &self.call.results);
-                }
-            }
-            Err(CudaError::OUT_OF_MEMORY) => {}
-            // Nothing that the guest can repeat: one for a resumption that fails.
-            Err(error) => error!("a session cannot be made again: {}: {error}", opcode.name()),
-        }
-        outcome
-    }
 }

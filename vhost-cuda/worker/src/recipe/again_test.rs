@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::gpu::null;
+use crate::serve::again::make_calls;
 use crate::suspend::deep::deepen;
 use crate::suspend::suspended::Suspended;
 use crate::vendor::Vendor;
@@ -94,7 +95,7 @@ fn retains(guest: &Guest) -> u32 {
 fn make_again(guest: &Guest) -> bool {
     let mut suspended = guest.session.state.suspension.suspended.lock();
     let now = suspended.as_mut().unwrap();
-    let is_done = now.deep.as_mut().unwrap().make_again(guest.session.state).is_ok();
+    let is_done = now.deep.as_mut().unwrap().make_again(guest.session.state, make_calls).is_ok();
     if is_done {
         now.deep = None;
     }

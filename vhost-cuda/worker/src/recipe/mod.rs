@@ -12,7 +12,6 @@ pub mod again;
 mod class;
 pub mod kept;
 mod library;
-pub mod requests;
 mod rule;
 pub mod steps;
 pub mod variables;
@@ -20,14 +19,15 @@ pub mod variables;
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphExecId, GraphId, Opcode};
 
-use self::class::{Class, Identity};
+pub use self::class::Class;
+use self::class::Identity;
 use self::kept::{Bulk, Call, Kept, Key, Recipe, State};
-pub use self::rule::rule;
-use self::rule::{Place, Rule, Subject};
+use self::rule::{Place, Subject};
+pub use self::rule::{Rule, rule};
+use crate::call::CallContext;
 use crate::memory::bulk::BulkIn;
 use crate::objects::Table;
 use crate::objects::images::KnownImage;
-use crate::run::call::CallContext;
 use crate::state::SessionState;
 
 /// The maximum bulk input that is kept as it is, in bytes. Longer images are kept by their digest.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+#[cfg(test)]
 #[path = "again_test.rs"]
 mod again;
 
@@ -16,10 +17,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::kept::{CALL_BYTES, FIRST_LOOK, MAX_BYTES};
 use super::*;
+use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::{CuResult, CudaError};
-use crate::run::call::ThreadState;
-use crate::run::execute::execute;
+use crate::serve::execute::execute;
 
 const CONTEXT: u64 = FIRST_HANDLE + 4;
 /// Rows whose objects need something that has no recipe, or that the driver of these tests does not have.

@@ -10,8 +10,9 @@ use virtio_cuda_protocol::cuda::ContextId;
 use super::class::Class;
 use super::kept::Key;
 use super::steps::Step;
-use crate::gpu::{CuResult, CudaError};
-use crate::state::SessionState;
+use crate::gpu::{CuResult, CudaError, Driver};
+use crate::objects::Objects;
+use crate::objects::contexts::Contexts;
 
 /// The maximum of the contents of all variables, in bytes. Bounds the host memory of a guest that loads much.
 const MAX_BYTES: usize = 64 << 20;
@@ -37,11 +38,22 @@ struct Place {
     name: CString,
 }
 
+/// The parts of a session by which its variables are found.
+#[derive(Clone, Copy, Debug)]
+pub struct Finder<'s> {
+    /// The driver.
+    pub gpu: &'s Driver,
+    /// Modules and libraries.
+    pub objects: &'s Objects,
+    /// Contexts.
+    pub contexts: &'s Contexts,
+}
+
 impl Variables {
     /// Copies the contents of all variables of these modules and libraries. The session has no work.
     ///
     /// Errors: the driver's; `CUDA_ERROR_NOT_FOUND` for a variable that it does not know, `CUDA_ERROR_OUT_OF_MEMORY` for more than 64 MiB.
-    pub fn take(session: &SessionState, steps: &[Step]) -> CuResult<Self> {
+    pub fn take(session: Finder<'_>, steps: &[Step]) -> CuResult<Self> {
         let (mut all, mut left) = (Vec::new(), MAX_BYTES);
         for step in steps.iter().filter(|step| !step.variables.is_empty()) {
             let contexts = match step.key.class {
@@ -69,7 +81,7 @@ impl Variables {
     /// Copies the contents back to variables that have been made again.
     ///
     /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` for one of another length.
-    pub fn bring_back(&self, session: &SessionState) -> CuResult<()> {
+    pub fn bring_back(&self, session: Finder<'_>) -> CuResult<()> {
         self.0.iter().try_for_each(|Variable { place, contents }| {
             let (address, bytes) = place.find(session)?;
             if bytes != contents.len() {
@@ -89,8 +101,8 @@ impl Place {
     /// Returns its address on the device, and its length in bytes. Its context is current then.
     ///
     /// Errors: the driver's.
-    fn find(&self, session: &SessionState) -> CuResult<(u64, usize)> {
-        let (gpu, id) = (&session.gpu, self.owner.id);
+    fn find(&self, session: Finder<'_>) -> CuResult<(u64, usize)> {
+        let (gpu, id) = (session.gpu, self.owner.id);
         gpu.cuCtxSetCurrent(session.contexts.get(ContextId(self.context))?.object.raw())?;
         match self.owner.class {
             Class::Module => {

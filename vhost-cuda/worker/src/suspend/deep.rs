@@ -25,7 +25,7 @@ use crate::memory::footprint::Target;
 use crate::memory::window::Registration;
 use crate::objects::contexts::Retains;
 use crate::recipe::steps::Again;
-use crate::recipe::variables::Variables;
+use crate::recipe::variables::{Finder, Variables};
 use crate::state::SessionState;
 
 /// The time for calls without memory to end. They wait for nothing, because the session has no work.
@@ -34,6 +34,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const COMPUTE_CAPABILITY: [i32; 2] = [75, 76];
+
+/// Makes the calls of a recipe. The caller of a resumption gives it, because suspensions stand below the handlers.
+///
+/// Errors: the driver's.
+pub type MakeCalls = fn(&Again, &'static SessionState) -> CuResult<()>;
 
 /// Ends the objects of a suspended session. Returns the number of calls that make them again, and the reason if they have not ended: then
 /// it is suspended as before.
@@ -60,7 +65,7 @@ impl Deep {
         let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
             let target = target(session).map_err(|error| error.to_string())?;
             let again = Again::take(session, target)?;
-            let variables = Variables::take(session, &again.0)
+            let variables = Variables::take(finder(session), &again.0)
                 .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
             let times = times::take(session, &again.0);
             times.map_err(|error| format!("times of events are not known: {error}"))?;
@@ -108,8 +113,12 @@ impl Deep {
     /// Makes the objects again, and opens the gate for calls that need no memory.
     ///
     /// Errors: the driver's; nothing is there, and it can be repeated.
-    pub fn make_again(&mut self, session: &'static SessionState) -> Result<(), Unmoved> {
-        match self.try_to_make(session) {
+    pub fn make_again(
+        &mut self,
+        session: &'static SessionState,
+        make_calls: MakeCalls,
+    ) -> Result<(), Unmoved> {
+        match self.try_to_make(session, make_calls) {
             Ok(()) => {
                 session.suspension.makes_again.store(false, Ordering::Relaxed);
                 session.gate.unseal();
@@ -128,10 +137,10 @@ impl Deep {
         }
     }
 
-    fn try_to_make(&mut self, session: &'static SessionState) -> CuResult<()> {
+    fn try_to_make(&mut self, session: &'static SessionState, make_calls: MakeCalls) -> CuResult<()> {
         let gpu = &session.gpu;
-        self.again.make_calls(session)?;
-        self.variables.bring_back(session)?;
+        make_calls(&self.again, session)?;
+        self.variables.bring_back(finder(session))?;
         times::begin(session, &self.again.0)?;
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
@@ -147,6 +156,10 @@ impl Deep {
         }
         Ok(())
     }
+}
+
+fn finder(session: &SessionState) -> Finder<'_> {
+    Finder { gpu: &session.gpu, objects: &session.objects, contexts: &session.contexts }
 }
 
 /// Resets the primary context if it is there still: NVIDIA's libraries retain it until the process ends. What a call uses stays.

@@ -14,7 +14,6 @@ pub mod deep;
 mod digests;
 mod idle;
 pub(super) mod pages;
-pub(super) mod parts;
 mod pinned;
 mod registrar;
 pub(super) mod room;
@@ -41,17 +40,18 @@ use vhost_cuda_common::recording::{BACK, OUT};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 use zerocopy::IntoBytes;
 
+use self::deep::MakeCalls;
 use self::digests::{Kernel, Key};
-use self::parts::Part;
 use self::pinned::InContext;
 use self::registrar::InSession;
 use self::steps::{Group, Unmoved};
 use self::store::Store;
 use self::suspended::{Suspended, Suspension};
 use super::gpu::{CuResult, CudaError};
+use super::memory::parts::Part;
 use super::objects::contexts::Context;
-use super::run::executor::Replies;
 use super::run::marks::may_look_while_others_capture;
+use super::run::replies::Replies;
 use super::state::SessionState;
 
 /// The time for which the gate is closed at first while the session has work, and for which it is open then.
@@ -68,7 +68,7 @@ pub fn keep_pool(session: &'static SessionState, frame: &Frame) {
 }
 
 /// Executes a request of the daemon to suspend or resume the session, on a thread of its own. It is always answered.
-pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>) {
+pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>, make_calls: MakeCalls) {
     let id = frame.header.id;
     let is_known = [TO_SUSPEND, TO_RESUME].contains(&frame.header.kind);
     let (leaves, terms) = (frame.header.kind == TO_SUSPEND, move_terms_of(&frame.payload));
@@ -81,7 +81,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
         is_moving.store(false, Ordering::Release);
         answers.send(id, &(REPLY_OK, moved.as_bytes().to_vec()));
     };
-    let run = move || execute(session, leaves, terms, answer);
+    let run = move || execute(session, leaves, terms, make_calls, answer);
     if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
         debug!("no thread to suspend or resume the session: {error}");
         is_moving.store(false, Ordering::Release);
@@ -92,7 +92,13 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
 
 /// Suspends or resumes, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the daemon may send the next
 /// request then.
-fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answer: impl FnOnce(Moved)) {
+fn execute(
+    session: &'static SessionState,
+    leaves: bool,
+    terms: MoveTerms,
+    make_calls: MakeCalls,
+    answer: impl FnOnce(Moved),
+) {
     may_look_while_others_capture(&session.gpu);
     let begun = Instant::now();
     let recorded = session.profile.begin();
@@ -104,7 +110,7 @@ fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answe
     let moved = if leaves {
         suspend(session, terms, begun, &mut suspended, &mut contexts)
     } else {
-        resume(session, terms, &mut suspended, &mut contexts)
+        resume(session, terms, make_calls, &mut suspended, &mut contexts)
     };
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
@@ -236,6 +242,7 @@ fn give_back(
 fn resume(
     session: &'static SessionState,
     terms: MoveTerms,
+    make_calls: MakeCalls,
     suspended: &mut Option<Suspended>,
     contexts: &mut Vec<Context>,
 ) -> Moved {
@@ -246,7 +253,7 @@ fn resume(
     }
     session.gate.resume();
     if let Some(deep) = &mut now.deep {
-        if let Err(error) = deep.make_again(session) {
+        if let Err(error) = deep.make_again(session, make_calls) {
             return unmoved(error);
         }
         now.deep = None;

@@ -7,11 +7,11 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::digests::Digest;
-use super::parts::{Memory, Part};
 use super::room::CHUNK_BYTES;
 use super::store::Store;
 use super::transfer::{Carrier, Carriers, fetch_all, send_all};
 use crate::gpu::{CuResult, CudaError};
+use crate::memory::parts::{Memory, Part};
 
 /// The reason for which nothing has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::super::pages::{Pages, Registrar};
-use super::super::parts::Mapping;
 use super::super::room::Room;
 use super::super::transfer::BUFFERS;
 use super::*;
 use crate::gpu::{RawAccess, RawAllocation, RawLocation};
+use crate::memory::parts::Mapping;
 
 /// The result of a call that was told to fail.
 const BROKEN: CudaError = CudaError(719);

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use super::digests::{Kernel, Key};
 use super::pages::Pages;
-use super::parts::Part;
 use super::store::{Name, Store};
+use crate::memory::parts::Part;
 use crate::memory::window::Registration;
 use crate::objects::Object;
 use crate::objects::contexts::Retains;

@@ -23,8 +23,8 @@ pub use texture::{pitched, rank, shown, surface, tensor_map, texels};
 use virtio_cuda_protocol::cuda::{ContextId, DeviceOrdinal};
 
 use super::call::CallContext;
+use super::call::lifecycle::Destroy;
 use super::gpu::{CuResult, CudaError};
-use super::run::lifecycle::Destroy;
 
 /// The host, as the peer of a device.
 const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);

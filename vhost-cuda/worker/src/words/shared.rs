@@ -8,8 +8,8 @@ use vhost_cuda_common::exchange::{EVENT, HANDLE_BYTES, POOL, TOKEN_BYTES};
 use virtio_cuda_protocol::cuda::CallbackId;
 
 use crate::call::CallContext;
-use crate::callbacks::run_stream_callback;
 use crate::gpu::{CuResult, CudaError, RawIpcHandle, SharedEvent, StreamCallback};
+use crate::run::callbacks::run_stream_callback;
 
 /// The first bytes of the emulator's handles. Workers may not create sockets, over which the emulator shares
 /// otherwise.

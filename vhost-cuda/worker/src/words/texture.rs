@@ -9,10 +9,10 @@ use virtio_cuda_protocol::cuda::{
 
 use super::memory;
 use crate::call::CallContext;
+use crate::call::resolve::Resolve;
 use crate::gpu::{
     CuResult, CudaError, Elements, Rank, RawResource, RawRows, RawTensorMap, RawTexture, RawView, Ref,
 };
-use crate::resolve::Resolve;
 
 /// `CU_RESOURCE_TYPE_*`.
 const ARRAY: u32 = 0;

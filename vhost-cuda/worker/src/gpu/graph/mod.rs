@@ -14,14 +14,9 @@ mod one_kernel;
 mod parameters;
 mod structure;
 
-use std::ffi::c_void;
-
 pub use attribute::{AttributeValue, EVENT_ATTRIBUTES, is_documented};
 pub(super) use attribute::{launch_attribute, value_of};
 pub use capture::{CAPTURE_RELAXED, CheckedOperations, while_current, with_capture_relaxed};
 pub use one_kernel::{Code, OneKernel};
 pub use parameters::NodeParameters;
 pub use structure::{Edges, InGraph, Links};
-
-/// A function that the driver calls on one of its own threads.
-pub type UserFunction = unsafe extern "C" fn(*mut c_void);

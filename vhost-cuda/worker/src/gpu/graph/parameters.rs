@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parameters for adding and changing nodes.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 
 use virtio_cuda_protocol::cuda::{
     KernelNode, MemcpyNode, MemoryOperation, MemsetNode, NODE_BATCH_MEM_OP, NODE_CONDITIONAL, NODE_EMPTY,
@@ -15,10 +15,12 @@ use super::super::raw::{
 };
 use super::super::{ALLOCATION_PINNED, LOCATION_DEVICE};
 use super::super::{CUcontext, CUdeviceptr, CUevent, CUfunction, CUgraph, CUkernel};
-use super::UserFunction;
 use super::capture::raw_operations;
 use super::copy::raw_copy;
 use super::kernel::with_raw_kernel;
+
+/// A function that the driver calls on one of its own threads.
+pub type UserFunction = unsafe extern "C" fn(*mut c_void);
 
 /// A node's parameters, checked and resolved.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{ARRAY_MAP_INFO_BYTES, ArrayMapInfo, MAX_ARRAY_MAP_INFOS, Reader, StreamId};
 
-use crate::array_maps::{ArrayName, Part};
 use crate::call::CallContext;
 use crate::gpu::{CUarray, CUdevice, CUmipmappedArray, CuResult, CudaError, RawArrayMap, RawSparse};
+use crate::memory::array_maps::{ArrayName, Part};
+use crate::memory::reservations::Reservations;
 use crate::objects::Object;
-use crate::reservations::Reservations;
 use crate::words::contents::take;
 
 /// `CU_RESOURCE_TYPE_*`.

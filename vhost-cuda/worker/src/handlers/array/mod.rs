@@ -6,12 +6,12 @@ pub mod map;
 use virtio_cuda_protocol::cuda::{ArrayDescriptor, ArrayId, MipmappedArrayId};
 
 use crate::call::CallContext;
-use crate::formats::Shape;
+use crate::call::lifecycle::described;
 use crate::gpu::{CUarray, CuResult, CudaError, Driver, RawArray};
+use crate::memory::formats::Shape;
+use crate::memory::pools;
+use crate::memory::quota::{self, Holder};
 use crate::objects::{Object, Parent, Table};
-use crate::pools;
-use crate::quota::{self, Holder};
-use crate::run::lifecycle::described;
 use crate::state::SessionState;
 
 /// The maximum number of levels of a mipmapped array. The driver clamps it to the size, at most 32 halvings.

@@ -6,10 +6,10 @@ use vhost_cuda_common::recording::LANE;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphId, MemcpyNode, Reader, StreamId};
 
 use crate::call::CallContext;
-use crate::callbacks::{CALLBACKS, run_node, run_once};
 use crate::gpu::{CUstream, CuResult, CudaError, Links};
-use crate::graphs::Capturing;
 use crate::handlers::graph::node::{add_wrapped_copy, tie_callback};
+use crate::objects::graphs::Capturing;
+use crate::run::callbacks::{CALLBACKS, run_node, run_once};
 use crate::words::contents::{all_links, bulk, take};
 
 /// `CU_STREAM_CAPTURE_STATUS_ACTIVE`.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, StreamId, UserObjectId};
 
 use crate::call::CallContext;
-use crate::callbacks::destroy_user_object;
+use crate::call::lifecycle::{Create, Destroy};
 use crate::gpu::{CUgraphExec, CUgraphNode, CuResult, CudaError, InGraph};
-use crate::graphs::Taken;
 use crate::handlers::graph::end_leases;
 use crate::handlers::graph::own_functions;
 use crate::objects::Object;
+use crate::objects::graphs::Taken;
 use crate::objects::user_objects::within;
-use crate::run::lifecycle::{Create, Destroy};
+use crate::run::callbacks::destroy_user_object;
 
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 pub(super) const MOVE: u32 = 1;

@@ -9,11 +9,11 @@ pub mod own_functions;
 use virtio_cuda_protocol::cuda::{GraphId, GraphNodeId};
 
 use crate::call::CallContext;
+use crate::call::lifecycle::Destroy;
 use crate::gpu::{CuResult, CudaError};
-use crate::graphs::Lease;
 use crate::handlers::graph::node::replace_function;
-use crate::pools;
-use crate::run::lifecycle::Destroy;
+use crate::memory::pools;
+use crate::objects::graphs::Lease;
 use crate::state::SessionState;
 
 /// Frees memory that only graph nodes could allocate, once no such graph is left.

@@ -10,20 +10,20 @@ use virtio_cuda_protocol::cuda::{
     ParamLayout, Reader,
 };
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
-use crate::callbacks::{forget, run_node};
 use crate::gpu::{
     CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, Code, CuResult, CudaError, Edges,
     InGraph, Links, NodeParameters,
 };
-use crate::graphs::Lease;
 use crate::handlers::graph::end_leases;
 use crate::handlers::graph::exec::MOVE;
 use crate::handlers::graph::own_functions;
+use crate::memory::allocations::Origin;
+use crate::memory::pools;
+use crate::memory::quota;
+use crate::objects::graphs::Lease;
 use crate::objects::{Kind, Object};
-use crate::pools;
-use crate::quota;
+use crate::run::callbacks::{forget, run_node};
 use crate::words::MAX_PARAM_BYTES;
 use crate::words::contents::{bulk, encode, links, take};
 use crate::words::values::memory_operations;

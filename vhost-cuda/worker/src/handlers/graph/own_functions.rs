@@ -7,8 +7,8 @@ use std::thread;
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, StreamId};
 
 use crate::call::CallContext;
-use crate::callbacks::forget;
 use crate::gpu::{CUstream, CuResult, CudaError, with_capture_relaxed};
+use crate::run::callbacks::forget;
 use crate::run::exec_callbacks::{Launch, Retired};
 
 /// `CU_STREAM_PER_THREAD`, which means another stream in each thread.

@@ -11,14 +11,14 @@ use virtio_cuda_protocol::cuda::{LibraryId, MIN_KNOWN_IMAGE_BYTES, ModuleId};
 
 use crate::call::CallContext;
 use crate::copy_charge::CopyCharge;
-use crate::footprint::{self, Target};
 use crate::gpu::{CUlibrary, CUmodule, CuResult, CudaError};
 use crate::handlers::module::compiling::compiled;
 use crate::handlers::module::linked;
-use crate::images::{KnownImage, Mapped};
+use crate::memory::footprint::{self, Target};
+use crate::memory::pools;
+use crate::memory::quota::{self, Holder};
 use crate::objects::Object;
-use crate::pools;
-use crate::quota::{self, Holder};
+use crate::objects::images::{KnownImage, Mapped};
 use crate::state::SessionState;
 
 /// The first word of a fat binary container, and the size of its header in bytes.

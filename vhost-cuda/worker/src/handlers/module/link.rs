@@ -7,13 +7,13 @@ use std::sync::Arc;
 use virtio_cuda_protocol::cuda::{JitOptions, LinkId, ModuleId};
 
 use crate::call::CallContext;
+use crate::call::lifecycle::Destroy;
 use crate::gpu::{CuResult, CudaError};
 use crate::handlers::module::compiling::compiled;
 use crate::handlers::module::image::{charge_image, check, image, keep_module, loaded_module, read_and_keep};
-use crate::jit::JitArguments;
-use crate::linker::LinkInput;
-use crate::quota::Holder;
-use crate::run::lifecycle::Destroy;
+use crate::memory::quota::Holder;
+use crate::objects::jit::JitArguments;
+use crate::objects::linker::LinkInput;
 
 /// The supported `CU_JIT_INPUT_*` values run from 0 (cubin) to this one, `CU_JIT_INPUT_LIBRARY`. NVVM is not
 /// supported.

@@ -3,9 +3,9 @@
 
 use virtio_cuda_protocol::cuda::{DevicePtr, LibraryId, ModuleId};
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
 use crate::gpu::{CuResult, POINTER_IS_MANAGED};
+use crate::memory::allocations::Origin;
 
 /// Owners of variables.
 pub trait Owner {

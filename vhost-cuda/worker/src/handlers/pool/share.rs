@@ -5,12 +5,12 @@
 use vhost_cuda_common::exchange::{HANDLE_BYTES, Offer, POINTER, POOL, Token};
 use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
-use crate::allocations::Origin;
 use crate::call::CallContext;
 use crate::gpu::{CuResult, RawIpcHandle};
 use crate::handlers::ipc::entered;
-use crate::pools;
-use crate::quota;
+use crate::memory::allocations::Origin;
+use crate::memory::pools;
+use crate::memory::quota;
 
 /// Offers a pool as a file.
 pub fn cuMemPoolExportToShareableHandle(cx: &mut CallContext<'_>, pool: MemoryPoolId) -> CuResult<(Token,)> {

@@ -3,6 +3,7 @@
 
 mod answers;
 mod arguments;
+mod attempt;
 mod foreign;
 mod made;
 mod measured;
@@ -12,35 +13,29 @@ mod rules;
 
 use std::sync::Arc;
 
-use cuda_library_rows::block::{MAX_BYTES, PRESENT, SLOT, attribute_type_handle, described, padded};
-use cuda_library_rows::{Answer, Body, Call, Element, Function, Host, Kind};
+use cuda_library_rows::block::{MAX_BYTES, PRESENT, SLOT, described, padded};
+use cuda_library_rows::{Answer, Body, Function, Kind};
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::StreamId;
 
+use crate::call::CallContext;
 use crate::gpu::{CUstream, CuResult, CudaError, STREAM_LEGACY};
 use crate::objects::Object;
 use crate::outstanding::Runs;
-use crate::run::call::CallContext;
 use crate::trace::Caller;
 use crate::vendor::describe::describe;
-use crate::vendor::handles::{Handles, Locked};
+use crate::vendor::handles::Locked;
 use crate::vendor::invoke::Arguments;
-use crate::vendor::load::Loaded;
 use crate::vendor::objects::Objects;
 use crate::vendor::refusal::Refusal;
+use attempt::{Answers, Attempt, Named, Originals, Slots};
 use memory::Memory;
 
-/// The words of a call's parameters. Most calls have few enough that this, like [`Answers`], needs no allocation.
-type Slots = SmallVec<[u64; 24]>;
-type Answers = SmallVec<[u8; 128]>;
 /// `CU_STREAM_CAPTURE_STATUS_NONE`
 const NOT_CAPTURING: i32 = 0;
 
 /// The functions of NCCL that make a rank on the current device begin with this, or with a `p` before it.
 const INIT_RANK: &str = "ncclCommInitRank";
-
-/// The handles that a call uses, by kind and name.
-type Named = SmallVec<[(usize, u64); 4]>;
 
 /// Executes `vendor_call`.
 ///
@@ -94,20 +89,8 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     Ok(())
 }
 
-/// A call that is about to be made.
-struct Attempt<'a> {
-    cx: &'a CallContext<'a>,
-    loaded: &'a Loaded,
-    call: &'a Call,
-    address: usize,
-}
-
 /// Parameters that are objects: index, kind and contents.
 type Contents<'a> = SmallVec<[(usize, usize, &'a [u8]); 1]>;
-
-/// The guest's contents of `inout` memory that holds handles, by parameter. Answers contain the guest's numbers, not
-/// the library's.
-type Originals = SmallVec<[(usize, Vec<u8>); 1]>;
 
 impl<'a> Attempt<'a> {
     fn run(&self, block: &[u8]) -> Result<Answers, Refusal> {
@@ -284,10 +267,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn handles(&self) -> &'a Handles {
-        &self.loaded.handles
-    }
-
     /// Returns the handles that the call uses.
     fn named(&self, slots: &[u64]) -> Named {
         let name = |&index: &usize| match self.call.parameters[index].kind {
@@ -310,18 +289,6 @@ impl<'a> Attempt<'a> {
             }
         }
         originals
-    }
-
-    /// Returns the kind of handles that lie in host memory.
-    fn handles_in(&self, host: &Host, slots: &[u64]) -> Option<usize> {
-        match host.element {
-            Element::Handle(kind) => Some(kind),
-            Element::ByAttribute { kind, .. } => {
-                let name = attribute_type_handle(self.call.integer(kind, slots)?)?;
-                self.loaded.rows.handles.iter().position(|kind| kind.name == name)
-            }
-            _ => None,
-        }
     }
 
     /// Returns the library's handle and the objects that were created with it.

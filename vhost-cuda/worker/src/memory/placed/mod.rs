@@ -33,7 +33,7 @@ use crate::gpu::{
     while_current, with_capture_relaxed,
 };
 use crate::home::Home;
-use crate::suspend::parts::{Mapping, Memory, Part};
+use crate::memory::parts::{Mapping, Memory, Part};
 
 /// `CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED` and
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.

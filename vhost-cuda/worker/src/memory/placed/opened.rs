@@ -15,7 +15,7 @@ use super::super::quota;
 use super::map_at_reserved;
 use crate::gpu::{CuResult, CudaError, Driver, HANDLE_TYPE_FILE};
 use crate::home::Home;
-use crate::suspend::parts::Memory;
+use crate::memory::parts::Memory;
 
 /// The first bytes of [`Placement`]. The driver's own handles begin with others: the emulator's with its name, NVIDIA's with small
 /// numbers.

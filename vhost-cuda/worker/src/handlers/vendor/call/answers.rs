@@ -6,7 +6,8 @@ use std::ffi::CStr;
 use cuda_library_rows::block::{MAX_TEXT, SLOT, padded};
 use cuda_library_rows::{Answer, Direction, Kind, Number};
 
-use super::{Answers, Attempt, Memory, Originals};
+use super::attempt::{Answers, Attempt, Originals};
+use super::memory::Memory;
 use crate::vendor::refusal::Refusal;
 
 impl Attempt<'_> {

@@ -9,8 +9,9 @@ use cuda_library_rows::{Body, Direction, Element, Host, Kind, Number, Scratch, S
 use smallvec::SmallVec;
 use virtio_cuda_protocol::cuda::{GraphId, StreamId};
 
+use super::attempt::Attempt;
 use super::made::{Late, New, Place};
-use super::{Attempt, Memory};
+use super::memory::Memory;
 use crate::gpu::{CuResult, CudaError};
 use crate::vendor::handles::Locked;
 use crate::vendor::invoke::Arguments;

@@ -10,10 +10,10 @@ use virtio_cuda_protocol::cuda::{CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, Op
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::call::ThreadState;
 use crate::fuzz::session::FuzzSession;
 use crate::gpu::CudaError;
-use crate::run::call::ThreadState;
-use crate::run::execute::execute;
+use crate::serve::execute::execute;
 
 thread_local! {
     /// The calls that have reached a library.

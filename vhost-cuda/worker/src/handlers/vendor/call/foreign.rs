@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cuda_library_rows::library;
 use smallvec::SmallVec;
 
-use super::{Attempt, Named};
+use super::attempt::{Attempt, Named};
 use crate::gpu::{CuResult, CudaError};
 use crate::vendor::handles::{Handles, LockedStates};
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use cuda_library_rows::{HandleKind, Kind};
 use smallvec::SmallVec;
 
-use super::{Answers, Attempt, Memory, Named};
+use super::attempt::{Answers, Attempt, Named};
+use super::memory::Memory;
 use crate::gpu::{CuResult, CudaError};
 use crate::objects::{Object, Reserved};
 use crate::vendor::handles::Locked;

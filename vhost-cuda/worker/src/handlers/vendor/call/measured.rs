@@ -4,7 +4,8 @@
 
 use cuda_library_rows::{Asked, Body, Kind, Measure};
 
-use super::{Attempt, Memory};
+use super::attempt::Attempt;
+use super::memory::Memory;
 use crate::gpu::CudaError;
 use crate::vendor::invoke::call_with_integers;
 use crate::vendor::refusal::Refusal;

@@ -2,9 +2,11 @@
 //! Numbers that are remembered for handles ([`cuda_library_rows::Notes`]): lengths of arrays and buffers that the
 //! library knows from an earlier call, and the order of calls that it does not check itself.
 
+use cuda_library_rows::block::SLOT;
 use cuda_library_rows::{Direction, Element, Host, Kind, Note};
 
-use super::{Attempt, Memory, SLOT, Slots};
+use super::attempt::{Attempt, Slots};
+use super::memory::Memory;
 use crate::gpu::CudaError;
 use crate::vendor::handles::Locked;
 use crate::vendor::refusal::Refusal;

@@ -2,9 +2,11 @@
 //! Rules for numbers in host memory that libraries follow without a check. A row pointer or column of a sparse matrix
 //! that points outside of its arrays would make the library read and write outside of the call's memory.
 
+use cuda_library_rows::block::PRESENT;
 use cuda_library_rows::{Check, Host, Kind, library};
 
-use super::{Attempt, Memory, PRESENT};
+use super::attempt::Attempt;
+use super::memory::Memory;
 use crate::gpu::CudaError;
 use crate::vendor::invoke::call_with_integers;
 use crate::vendor::refusal::Refusal;

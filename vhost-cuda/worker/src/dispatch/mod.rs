@@ -7,6 +7,7 @@
 
 #![allow(non_snake_case)]
 
+mod answer;
 mod array;
 mod call;
 mod context;

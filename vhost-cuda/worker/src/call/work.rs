@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state of a call that puts work on the GPU: its turn, where machines share GPU time, and its time limit.
 
-use super::call::CallContext;
-use super::marks::Place;
+use super::CallContext;
 use super::time_limit::Timed;
 use super::turns::Turn;
+use crate::run::marks::Place;
 
 /// A call's work.
 #[derive(Debug, Default)]

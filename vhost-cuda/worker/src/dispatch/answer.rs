@@ -9,8 +9,8 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use super::call::CallContext;
-use super::resolve::Ready;
+use crate::call::CallContext;
+use crate::call::resolve::Ready;
 use crate::gpu::{
     AttributeValue, CUarray, CUgraph, CUgraphNode, CUmipmappedArray, CuResult, CudaError, Edges, InGraph,
     Links, Names, RawAffinity, RawDevResource, RawRequirements, RawSparse, RawTensorMap, SplitResource,

@@ -10,7 +10,7 @@ use crate::gpu::{
 };
 
 /// The size of all parts in bytes is a multiple of this.
-pub const UNIT: u64 = super::room::CHUNK_BYTES;
+pub const UNIT: u64 = vhost_cuda_common::link::CHUNK_BYTES;
 
 /// The driver's virtual memory management. A trait, so that tests can replace it by one that fails.
 pub trait Memory {

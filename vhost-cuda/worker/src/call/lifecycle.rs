@@ -9,11 +9,11 @@ use virtio_cuda_protocol::cuda::{
     MipmappedArrayId, ModuleId, ResourceDescId, StreamId, SurfRefId, TexRefId,
 };
 
-use super::call::CallContext;
+use super::CallContext;
+use super::local::charge_local;
 use super::resolve::Named;
 use crate::gpu::{CUarray, CUevent, CUgraph, CUmemoryPool, CUstream, CUtexref, CuResult, CudaError, Driver};
 use crate::memory::allocations::Origin;
-use crate::memory::local::charge_local;
 use crate::memory::pools;
 use crate::objects::graphs::{Capturing, Taken};
 use crate::objects::{Kind, Object, Reserved};

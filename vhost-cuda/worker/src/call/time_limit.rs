@@ -15,11 +15,11 @@ use log::warn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use virtio_cuda_ring::LaneMemory;
 
-use super::call::CallContext;
-use super::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
+use super::CallContext;
 use super::resolve::Resolve;
 use crate::ending::end_process_of_guest;
 use crate::gpu::{CUstream, CudaError, Driver, EVENT_DISABLE_TIMING};
+use crate::run::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
 
 /// The maximum number of pieces of work in flight per stream: about as many as the GPU's own queue takes.
 const MAX_AHEAD: usize = 1024;

@@ -4,15 +4,15 @@
 pub(super) use vhost_cuda_common::nvml::Nvml;
 pub(super) use virtio_cuda_protocol::cuda::*;
 
-pub(super) use super::super::answer::{Answer, Outcome};
-pub(super) use super::super::call::CallContext;
-pub(super) use super::super::marks::Place;
-pub(super) use super::super::resolve::{Region, Resolve, elements, rows};
-use super::super::work::Work;
+pub(super) use super::answer::{Answer, Outcome};
+pub(super) use crate::call::CallContext;
+pub(super) use crate::call::lifecycle;
+pub(super) use crate::call::resolve::{Region, Resolve, elements, rows};
+use crate::call::work::Work;
 pub(super) use crate::gpu::{CuResult, CudaError, STREAM_LEGACY};
 pub(super) use crate::handlers;
 pub(super) use crate::handlers::module::{image, variable};
-pub(super) use crate::run::lifecycle;
+pub(super) use crate::run::marks::Place;
 pub(super) use crate::words::*;
 
 /// Takes the next argument.

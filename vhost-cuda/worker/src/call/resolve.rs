@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every guest value becomes a host value here, by its type; [`super::answer`] has the way back. A type
+//! Every guest value becomes a host value here, by its type; [`crate::dispatch::answer`] has the way back. A type
 //! without [`Resolve`] does not reach the driver.
 
 use virtio_cuda_protocol::cuda::{
@@ -8,7 +8,7 @@ use virtio_cuda_protocol::cuda::{
     ResourceDescId, StreamId, SurfRefId, TexRefId, UserObjectId,
 };
 
-use super::call::CallContext;
+use super::CallContext;
 use crate::gpu::{
     ALLOCATION_PINNED, CUarray, CUcontext, CUdevResourceDesc, CUevent, CUfunction, CUgraph, CUgraphExec,
     CUgraphNode, CUkernel, CUlibrary, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUsurfref,

@@ -9,11 +9,11 @@ use vhost_cuda_common::link::{Frame, TO_SHARE, TO_UNPIN};
 use virtio_cuda_protocol::cuda::ContextId;
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 
-use super::call::Reply;
 use crate::gpu::{CuResult, CudaError, with_capture_relaxed};
 use crate::memory::pages::PageList;
 use crate::memory::window::{Area, Registration, Window};
 use crate::objects::Object;
+use crate::run::replies::Reply;
 use crate::state::SessionState;
 
 /// The time between two checks of whether a context has been destroyed.

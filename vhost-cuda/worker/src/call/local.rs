@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Local memory of threads, which the driver takes for a whole context.
 
-use super::pools;
-use super::quota::{self, Holder};
+use super::CallContext;
 use crate::gpu::CuResult;
 use crate::home::Home;
-use crate::run::call::CallContext;
+use crate::memory::pools;
+use crate::memory::quota::{self, Holder};
 
 /// The default stack of a thread.
 const STACK_BYTES: u64 = 1024;

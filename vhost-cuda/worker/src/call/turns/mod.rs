@@ -24,10 +24,10 @@ use vhost_cuda_common::statistics::{Gate, count_gate};
 use vhost_cuda_common::timers;
 
 use self::flights::{Flight, Flights, MAX_FLIGHTS};
+use crate::call::CallContext;
+use crate::call::resolve::Resolve;
 use crate::gpu::{CUstream, CuResult, Driver, with_capture_relaxed};
-use crate::run::call::CallContext;
 use crate::run::marks::{Events, Mark, Marks, Place, Stream, key, may_look_while_others_capture};
-use crate::run::resolve::Resolve;
 use crate::state::SessionState;
 
 /// The maximum wait at a gate before the next look at it.

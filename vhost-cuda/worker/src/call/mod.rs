@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The state of a call while it runs.
+//! The state of a call while it runs, and what it does with values, objects and work.
+
+pub mod lifecycle;
+pub mod local;
+pub mod resolve;
+pub mod time_limit;
+pub mod turns;
+pub mod work;
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -8,13 +15,7 @@ use std::time::Duration;
 use vhost_cuda_common::statistics::Counter;
 use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId, LaunchShape};
 
-use super::cores;
-use super::gate::Slot;
-use super::marks::Mark;
-use super::new_lane::NewLane;
-use super::prepared::{self, Prepared};
-use super::resolve::Resolve;
-use super::signal::{self, Signal};
+use self::resolve::Resolve;
 use crate::gpu::{CUcontext, CUgraph, CUgraphNode, CUstream, CuResult, CudaError, Driver, while_current};
 use crate::home::Home;
 use crate::memory::allocations::{Origin, Range};
@@ -23,6 +24,12 @@ use crate::memory::pages::PageList;
 use crate::objects::images::KnownImage;
 use crate::objects::jit::JitLogs;
 use crate::objects::{Destroyer, Held, Object, Parent, Reserved, Table};
+use crate::run::cores;
+use crate::run::gate::Slot;
+use crate::run::marks::Mark;
+use crate::run::new_lane::NewLane;
+use crate::run::prepared::{self, Prepared};
+use crate::run::signal::{self, Signal};
 use crate::state::SessionState;
 
 /// The state of a thread that its executor keeps between calls.
@@ -302,6 +309,3 @@ impl<'c> CallContext<'c> {
         self.session.contexts.home(self.context)
     }
 }
-
-/// A reply to the daemon: a `REPLY_*` and the payload.
-pub type Reply = (u32, Vec<u8>);

@@ -2,17 +2,14 @@
 //! One executor thread for each guest thread: calls of one thread run in order, and a long wait blocks no other thread.
 
 use std::collections::HashMap;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
 use log::debug;
-use parking_lot::Mutex;
 use vhost_cuda_common::link::{
-    self, FROM_REPLY, FROM_WAKE, Frame, FromWorker, TO_CALL, TO_DEEPEN, TO_LOAD, TO_PROFILE, TO_RECIPE,
-    TO_SAVE, TO_SAVED, TO_UNPIN,
+    self, Frame, TO_CALL, TO_DEEPEN, TO_LOAD, TO_PROFILE, TO_RECIPE, TO_SAVE, TO_SAVED, TO_UNPIN,
 };
 use vhost_cuda_common::recording::STOP;
 use vhost_cuda_common::timers;
@@ -20,13 +17,14 @@ use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
 
-pub use super::MAX_THREADS;
-use super::call::{Reply, ThreadState};
 use super::control;
 use super::execute::execute;
 use super::lane::{Lane, Position, Waits};
+use super::requests;
+use crate::call::ThreadState;
 use crate::profile::requests as profile;
-use crate::recipe::requests as recipe;
+pub use crate::run::MAX_THREADS;
+use crate::run::replies::{Replies, Reply};
 use crate::state::SessionState;
 
 /// The executors of a session.
@@ -56,12 +54,6 @@ pub enum Message {
     Wake,
 }
 
-/// The replies to the daemon.
-#[derive(Debug)]
-pub struct Replies {
-    stream: Mutex<UnixStream>,
-}
-
 /// The ways by which an executor is told what to do, and answers.
 #[derive(Clone, Copy)]
 pub struct Channels<'a> {
@@ -71,30 +63,6 @@ pub struct Channels<'a> {
     pub waits: &'a Waits,
     /// The way of answers.
     pub replies: &'a Replies,
-}
-
-impl Replies {
-    /// Sends replies to `stream`.
-    pub fn new(stream: UnixStream) -> Self {
-        Self { stream: Mutex::new(stream) }
-    }
-
-    /// Answers request `id`. If the daemon does not take the answer, the process ends: the daemon waits for nothing any more.
-    pub fn send(&self, id: u64, (status, payload): &Reply) {
-        self.write(FromWorker { kind: FROM_REPLY, status: *status, id, ..FromWorker::default() }, payload);
-    }
-
-    /// Reports that a call waits until the session is resumed.
-    pub fn wake(&self) {
-        self.write(FromWorker { kind: FROM_WAKE, ..FromWorker::default() }, &[]);
-    }
-
-    fn write(&self, header: FromWorker, payload: &[u8]) {
-        let stream = self.stream.lock();
-        if let Err(error) = link::send_reply(&stream, &header, payload) {
-            crate::end_process(&format!("the daemon does not take replies: {error}"));
-        }
-    }
 }
 
 impl Executors {
@@ -119,7 +87,7 @@ impl Executors {
         }
         if [TO_RECIPE, TO_DEEPEN, TO_SAVE, TO_SAVED, TO_LOAD].contains(&frame.header.kind) {
             // It waits for locks that are held while the driver makes a context, and for moves.
-            let waits = self.start("recipe", recipe::execute)?;
+            let waits = self.start("recipe", requests::execute)?;
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
         if frame.header.kind == TO_PROFILE {

@@ -17,14 +17,15 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use virtio_cuda_ring::{Consumer, Kind, MAX_REPLY_BYTES, Record};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::call::ThreadState;
-use super::cores::{self, Awake, Watching};
 use super::execute::{execute, execute_posted};
-use super::executor::{Channels, Message, Replies};
-use super::new_lane::NewLane;
-use super::order::Place;
-use super::sampler::Sampler;
+use super::executor::{Channels, Message};
+use crate::call::ThreadState;
 use crate::gpu::CudaError;
+use crate::run::cores::{self, Awake, Watching};
+use crate::run::new_lane::NewLane;
+use crate::run::order::Place;
+use crate::run::replies::Replies;
+use crate::run::sampler::Sampler;
 use crate::state::SessionState;
 
 /// The time that an executor watches its lane, where there are cores to spare and where not: about as long as it takes

@@ -18,15 +18,15 @@ use virtio_cuda_protocol::cuda::{
 use virtio_cuda_protocol::transport::{FLAG_KEEP, FLAG_READ, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::call::{CallContext, Kept, Reply, ThreadState};
-use super::dispatch::dispatch;
-use super::gate;
-use super::signal;
+use crate::call::{CallContext, Kept, ThreadState};
+use crate::dispatch::dispatch;
 use crate::gpu::{CuResult, CudaError};
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::memory::pages::PageList;
 use crate::outstanding::Runs;
 use crate::recipe;
+use crate::run::replies::Reply;
+use crate::run::{gate, signal};
 use crate::state::SessionState;
 use crate::trace::{CORRELATION, Caller, api_call};
 

@@ -4,8 +4,9 @@
 use vhost_cuda_common::link::{Frame, TO_DEEPEN, TO_RECIPE};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
-use super::describe;
-use crate::run::call::{Reply, ThreadState};
+use crate::call::ThreadState;
+use crate::recipe::describe;
+use crate::run::replies::Reply;
 use crate::state::SessionState;
 use crate::suspend::deep::deepen;
 use crate::suspend::saving;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Makes the objects of a session again ([`crate::recipe`]), in its own worker, after all of them have ended.
+
+use log::error;
+use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
+use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
+
+use crate::call::{CallContext, ThreadState};
+use crate::dispatch::dispatch;
+use crate::gpu::{CuResult, CudaError};
+use crate::handlers::module::image::Load;
+use crate::memory::bulk::{BulkIn, BulkOut};
+use crate::recipe::again::restart;
+use crate::recipe::kept::{Bulk, Call};
+use crate::recipe::steps::{Again, Step};
+use crate::recipe::{Class, Rule, note, rule};
+use crate::state::SessionState;
+
+/// Makes the calls. The recipe begins anew with them.
+///
+/// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
+pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()> {
+    restart(&session.recipe);
+    let mut thread = ThreadState::default();
+    calls.0.iter().try_for_each(|step| call_again(step, session, &mut thread))
+}
+
+fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
+    let Call { opcode, context, arguments, bulk, .. } = &step.call;
+    let bulk_in: &[u8] = match bulk {
+        Bulk::Bytes(bytes) => bytes,
+        Bulk::Image(_) => &[],
+    };
+    thread.number = step.call.thread;
+    let mut cx = CallContext {
+        session,
+        thread,
+        context: *context,
+        api_call: 0,
+        bulk_in: BulkIn::Inline(bulk_in),
+        bulk_out: BulkOut::inline(0),
+        kept: None,
+    };
+    let mut results = [0; MAX_RESULTS];
+    let mut writer = Writer::new(&mut results);
+    let current = match opcode.facts().needs_context() {
+        true => cx.thread.make_current(session, *context),
+        false => Ok(()),
+    };
+    let outcome = current.and_then(|()| match (&step.image, bulk) {
+        (Some(image), Bulk::Image(known)) => {
+            match step.key.class {
+                Class::Module => ModuleId(step.key.id).load(&cx, image),
+                Class::Library => LibraryId(step.key.id).load(&cx, image),
+                _ => Err(CudaError::INVALID_IMAGE),
+            }?;
+            *cx.thread.image.borrow_mut() = Some(known.clone());
+            Ok(())
+        }
+        _ => dispatch(*opcode, &mut cx, Reader::new(arguments), &mut writer),
+    });
+    cx.thread.held.release();
+    let rule = rule(*opcode);
+    let outcome = outcome.and_then(|()| match rule {
+        // The program may have stored them.
+        Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
+            Err(CudaError::INVALID_HANDLE)
+        }
+        _ => Ok(()),
+    });
+    match outcome {
+        Ok(()) => {
+            if let Some(rule) = rule {
+                note(rule, *opcode, &cx, arguments, &step.call.results);
+            }
+        }
+        Err(CudaError::OUT_OF_MEMORY) => {}
+        // Nothing that the guest can repeat: one for a resumption that fails.
+        Err(error) => error!("a session cannot be made again: {}: {error}", opcode.name()),
+    }
+    outcome
+}
