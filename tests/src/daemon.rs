@@ -120,9 +120,15 @@ impl Daemon {
 
     /// Starts a new daemon on the same socket, after [`Daemon::kill`].
     pub fn restart(&mut self) -> Result<()> {
+        self.start_again()?;
+        self.wait_until_listening()
+    }
+
+    /// As [`Daemon::restart`], but does not wait until the new one listens.
+    pub fn start_again(&mut self) -> Result<()> {
         self.kill();
         self.child = launch(&self.program, &self.emulator, &self.options, self.folder.path())?;
-        self.wait_until_listening()
+        Ok(())
     }
 
     /// Its socket.
@@ -193,7 +199,8 @@ impl Daemon {
         Ok(())
     }
 
-    fn wait_until_listening(&mut self) -> Result<()> {
+    /// Waits until it listens.
+    pub fn wait_until_listening(&mut self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let socket = self.socket();
         while !is_listening(&socket) {

@@ -19,6 +19,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_OK};
 
+use crate::kills::settle;
 use crate::{Target, attack, attack_with};
 
 /// Sessions that are asked for while nothing is left.
@@ -26,6 +27,9 @@ const ATTEMPTS: usize = 4;
 /// The time limit of a refusal: three attempts to start a worker, at intervals of one second, and a margin for a busy
 /// machine.
 const PROMPT: Duration = Duration::from_secs(15);
+
+/// The beginnings of the names of threads that serve a machine or a session.
+const SERVING: [&str; 6] = ["connection-", "relay-", "vring_worker", "session", "image-cache", "exchange"];
 
 /// The time that a machine has to connect.
 const MOMENT: Duration = Duration::from_millis(300);
@@ -75,16 +79,43 @@ fn no_descriptors(target: &mut Target) -> Result<()> {
     })
 }
 
+fn threads(daemon: &Daemon) -> usize {
+    fs::read_dir(format!("/proc/{}/task", daemon.pid())).map_or(0, Iterator::count)
+}
+
+/// Waits until no thread of the daemon serves a machine or a session. Returns the number of those that serve all.
+fn quiet(daemon: &Daemon) -> Result<usize> {
+    // The first session starts them.
+    FakeFrontend::behave(&daemon.socket())?;
+    daemon.wait_until("threads of earlier machines have ended", PATIENCE, |daemon| {
+        let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).into_iter().flatten().flatten();
+        let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        !names.any(|name| SERVING.iter().any(|begin| name.starts_with(begin)))
+    })?;
+    Ok(threads(daemon))
+}
+
+fn errors(daemon: &Daemon) -> usize {
+    daemon.log().lines().filter(|line| line.contains("ERROR")).count()
+}
+
 /// `starve` takes a resource from the daemon, and returns the function that restores it. Sessions that need it are
 /// refused meanwhile, and an existing session continues. Afterwards sessions are opened again.
 fn starved<G: FnOnce() -> Result<()>>(target: &mut Target, starve: impl FnOnce() -> Result<G>) -> Result<()> {
+    let (begun, errors_before) = (Instant::now(), errors(&target.daemon));
+    quiet(&target.daemon)?;
     let mut neighbour = target.connect()?;
     let session = neighbour.open_session()?;
     says_hello(&mut neighbour, session)?;
     let mut asking = target.connect()?;
+    let running = threads(&target.daemon);
     let first = asking.open_session()?;
     asking.close(first)?;
-    target.daemon.wait_until("a worker is warm again", PATIENCE, |daemon| daemon.workers().len() == 2)?;
+    settle(&target.daemon, 2)?;
+    // What they give back later would be enough for another session.
+    target.daemon.wait_until("the threads of a closed session have ended", PATIENCE, |daemon| {
+        threads(daemon) <= running
+    })?;
 
     let give_back = starve()?;
     let outcome = (|| {
@@ -111,14 +142,15 @@ fn starved<G: FnOnce() -> Result<()>>(target: &mut Target, starve: impl FnOnce()
     ensure!(target.daemon.is_running(), "The daemon has ended");
     says_hello(&mut neighbour, session)?;
     neighbour.close(session)?;
-    let begun = Instant::now();
+    let given_back = Instant::now();
     while asking.open()?.status != REPLY_OK {
-        ensure!(begun.elapsed() < PATIENCE, "There is no session after the limit is gone");
+        ensure!(given_back.elapsed() < PATIENCE, "There is no session after the limit is gone");
         thread::sleep(Duration::from_millis(50));
     }
     FakeFrontend::behave(&target.daemon.socket()).context("A new machine, after the limit is gone")?;
-    let errors = target.daemon.log().lines().filter(|line| line.contains("ERROR")).count();
-    ensure!(errors < 20, "{errors} errors in the log");
+    // Each of a few messages comes a few times at once, and then once in ten seconds or less often.
+    let (errors, allowed) = (errors(&target.daemon) - errors_before, 20 + begun.elapsed().as_secs() / 5);
+    ensure!(errors as u64 <= allowed, "{errors} errors in the log, and not {allowed}");
     Ok(())
 }
 

@@ -128,11 +128,7 @@ fn reset_with_hanging_worker(target: &mut Target) -> Result<()> {
     // The device may part with its front-end before that has its answer.
     let _ = frontend.reset();
     ensure!(begun.elapsed() < BOUND, "the reset took {:?}", begun.elapsed());
-    let deadline = Instant::now() + SOON;
-    while !frontend.is_disconnected() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
-    }
-    ensure!(frontend.is_disconnected(), "a device that was not reset goes on");
+    target.daemon.wait_until("a device that was not reset ends", PATIENCE, |_| frontend.is_disconnected())?;
     others_are_served(&target.daemon, "after the reset")?;
 
     // The same machine reconnects. Its driver must not get an answer after which it frees memory.
@@ -166,20 +162,14 @@ fn end_with_hanging_worker(kit: &Kit) -> Result<()> {
     daemon.stop()?;
     ensure!(begun.elapsed() < BOUND, "SIGTERM took {:?}", begun.elapsed());
     drop(frontend);
-    let socket = daemon.socket();
-    thread::scope(|scope| {
-        let next = scope.spawn(move || daemon.restart().map(|()| daemon));
-        thread::sleep(Duration::from_secs(3));
-        ensure!(
-            !next.is_finished() && !socket.exists(),
-            "a daemon serves while a worker of the last one runs"
-        );
-        drop(held);
-        let daemon = next.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-        others_are_served(&daemon, "by the next daemon")?;
-        ensure!(daemon.log().contains("waiting for the workers of an earlier daemon"), "it does not say so");
-        Ok(())
-    })
+    daemon.start_again()?;
+    daemon.wait_until("it says that it waits", PATIENCE, |daemon| {
+        daemon.log().contains("waiting for the workers of an earlier daemon")
+    })?;
+    ensure!(!daemon.socket().exists(), "a daemon serves while a worker of the last one runs");
+    drop(held);
+    daemon.wait_until_listening()?;
+    others_are_served(&daemon, "by the next daemon")
 }
 
 /// HELLO after HELLO while a session is ending: each costs a place in a list, and no thread.

@@ -116,7 +116,18 @@ fn threads_are_filtered(target: &mut Target) -> Result<()> {
     let session = frontend.open_session()?;
     let hello = CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes());
     ensure!(frontend.call(session, &hello)?.result == 0, "session_hello");
-    let tasks = fs::read_dir(format!("/proc/{}/task", target.daemon.pid()))?;
+    // Some of them confine themselves, a moment after they were started.
+    let deadline = Instant::now() + READY;
+    loop {
+        match filters_are_right(target.daemon.pid()) {
+            Err(_) if Instant::now() < deadline => thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+}
+
+fn filters_are_right(daemon: u32) -> Result<()> {
+    let tasks = fs::read_dir(format!("/proc/{daemon}/task"))?;
     let mut left: Vec<_> = FILTERED.iter().chain(&UNFILTERED).collect();
     for task in tasks.flatten() {
         let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();

@@ -221,9 +221,9 @@ fn killed_programs(daemon: &mut Daemon) -> Result<()> {
         submit_open(&mut frontend)?;
         machines.push(frontend);
     }
-    daemon.wait_until("a worker starts for each", PROMPT, |daemon| daemon.workers().len() >= 20)?;
+    daemon.wait_until("a worker starts for each", LONG, |daemon| daemon.workers().len() >= 20)?;
     drop(machines);
-    daemon.wait_until("no more than the warm one is left", PROMPT, |daemon| daemon.workers().len() <= 1)
+    daemon.wait_until("no more than the warm one is left", LONG, |daemon| daemon.workers().len() <= 1)
 }
 
 /// A worker that answers and never reads does not make the daemon store the requests.

@@ -14,7 +14,7 @@ use vhost_cuda_tests::running::{Ended, run};
 use vhost_cuda_tests::stack::SOCKET_VARIABLE;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
-use crate::{LIMIT, LOSS, SETTLE, daemon, expect_good, route, start};
+use crate::{LIMIT, LOSS, SETTLE, daemon, expect_good, names, route, start};
 
 pub fn collect(suite: &mut Suite) {
     suite.test("sigterm_ends_everything", sigterm_ends_everything);
@@ -146,9 +146,7 @@ fn two_hundred_processes_leave_nothing(kit: &Kit) -> Result<()> {
     }
     let settled = daemon(&mut route)?;
     // The last program's worker ends, and a while after it was taken another one is warmed.
-    thread::sleep(Duration::from_secs(1));
-    settled.wait_until("one warm worker is left", SETTLE, |daemon| daemon.workers().len() == 1)?;
-    thread::sleep(Duration::from_millis(200));
+    settled.wait_until("one warm worker is left", SETTLE, |daemon| names(daemon) == ["cuda-warm"])?;
     let (files, maps, threads) =
         (settled.open_files(), lines(&settled.mapped_files()), threads(settled.pid()));
     let sockets = sockets_named(&settled.socket());

