@@ -149,6 +149,56 @@ pub(crate) fn shuffle_source(mode: u8, number: u32, b: u32, c: u32) -> (usize, b
     (if inside { from as usize % LANES } else { number as usize }, inside)
 }
 
+/// Returns what the lanes in `mask` get of values, lanes and controls, and for which of them the source is valid.
+#[inline(always)]
+fn shuffled<const MODE: u8>(mask: u32, operands: &[[u32; LANES]; 3]) -> ([u32; LANES], u32) {
+    let [values, arguments, controls] = operands;
+    let (mut results, mut valid) = (*values, 0);
+    for lane in lanes_of(mask) {
+        let (source, inside) = shuffle_source(MODE, lane as u32, arguments[lane], controls[lane]);
+        results[lane] = values[source % LANES];
+        valid |= u32::from(inside) << lane;
+    }
+    (results, valid)
+}
+
+/// shfl.sync of lanes of which some wait at another such instruction: compilers give each side of a branch its own.
+///
+/// # Safety
+/// `instr` is a `shfl` of this mode, the current instruction.
+#[cold]
+unsafe fn shuffle_apart<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+    let (mask, base) = (machine.mask, machine.base);
+    // SAFETY: `ops[4]` is a u32 register or constant by this function's contract.
+    let masks = unsafe { machine.lanes::<u32>(instr.ops[4]) };
+    let members = lanes_of(mask).fold(0, |bits, lane| bits | masks[lane]);
+    let others = machine.waiting_at(instr, members & !mask);
+    let groups = || std::iter::once(((*instr, base), mask)).chain(others.iter().copied());
+    let (mut operands, mut all) = ([[0; LANES]; 3], 0);
+    for ((other, base), mask) in groups() {
+        machine.set_base(base);
+        for (to, operand) in operands.iter_mut().zip(1..) {
+            // SAFETY: the lanes wait at this instruction in this frame, and it is of the same kind as the current one.
+            let from = unsafe { machine.lanes::<u32>(other.ops[operand]) };
+            lanes_of(mask).for_each(|lane| to[lane] = from[lane]);
+        }
+        all |= mask;
+    }
+    let (results, valid) = shuffled::<MODE>(all, &operands);
+    for ((other, base), mask) in groups() {
+        machine.set_base(base);
+        machine.mask = mask;
+        // SAFETY: as above.
+        unsafe {
+            machine.set_lanes(other.ops[0], &results);
+            machine.set_predicate(other.ops[5], valid);
+        }
+    }
+    machine.set_base(base);
+    machine.mask = mask;
+    machine.go_on_apart(all & !mask)
+}
+
 /// shfl of 32-bit values: `ops[0]` and the predicate `ops[5]` from the value `ops[1]`, lane `ops[2]`, clamp and segment
 /// `ops[3]`, members `ops[4]`.
 pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
@@ -156,19 +206,15 @@ pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
+            let apart = machine.force;
             if let Some(flow) = meet(machine, instr, 4) {
                 return flow;
             }
-            let values = machine.lanes::<u32>(instr.ops[1]);
-            let arguments = machine.lanes::<u32>(instr.ops[2]);
-            let controls = machine.lanes::<u32>(instr.ops[3]);
-            let mut results = values;
-            let mut valid = 0;
-            for lane in lanes_of(machine.mask) {
-                let (source, inside) = shuffle_source(MODE, lane as u32, arguments[lane], controls[lane]);
-                results[lane] = values[source % LANES];
-                valid |= u32::from(inside) << lane;
+            if apart && instr.aux != 0 {
+                return shuffle_apart::<MODE>(machine, instr);
             }
+            let operands = [1, 2, 3].map(|operand| machine.lanes::<u32>(instr.ops[operand]));
+            let (results, valid) = shuffled::<MODE>(machine.mask, &operands);
             machine.set_lanes(instr.ops[0], &results);
             machine.set_predicate(instr.ops[5], valid);
         }

@@ -19,7 +19,7 @@ const MAX_SHARED_BYTES: u64 = 1 << 20;
 pub(super) struct ModuleId(pub(super) usize);
 
 /// A symbol of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SymbolRef {
     /// Index in [`Linker::globals`].
     Global(usize),
@@ -44,6 +44,8 @@ pub(super) struct Linker<'a> {
     /// Variables whose initialisers are still to be read, by index in `globals`.
     pub(super) initializers: Vec<(usize, ModuleId, Variable<'a>)>,
     pub(super) shared: Vec<Shared>,
+    /// Bytes of an element of each variable.
+    pub(super) elements: HashMap<SymbolRef, u64>,
     pub(super) functions: Vec<CodeFunction>,
     /// For each function: true if it has a body.
     pub(super) defined: Vec<bool>,
@@ -78,7 +80,9 @@ impl<'a> Linker<'a> {
                 return Err(unsupported(variable.line, format!("{bytes} bytes of shared memory")));
             }
             self.shared.push(Shared { bytes, align: variable.align.max(1) });
-            return Ok(SymbolRef::Shared(self.shared.len() - 1));
+            let symbol = SymbolRef::Shared(self.shared.len() - 1);
+            self.elements.insert(symbol, variable.element_bytes);
+            return Ok(symbol);
         }
         let space = match variable.space {
             StateSpace::Global => Space::Global,
@@ -102,6 +106,7 @@ impl<'a> Linker<'a> {
         if variable.initializer.is_some() {
             self.initializers.push((index, module, variable.clone()));
         }
+        self.elements.insert(SymbolRef::Global(index), variable.element_bytes);
         Ok(SymbolRef::Global(index))
     }
 

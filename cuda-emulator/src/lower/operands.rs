@@ -114,6 +114,7 @@ impl<'a> Function<'_, 'a> {
                 }
             }
             Operand::Offset(name, offset) => self.address(name, *offset, width),
+            Operand::Element(name, index) => self.address(name, self.element(name, *index)?, width),
             Operand::Not(name) => {
                 let register = self.register(name);
                 let Some((register, Width::Predicate)) = register.filter(|_| width == Width::Predicate)
@@ -166,6 +167,13 @@ impl<'a> Function<'_, 'a> {
         let resized = self.temporary(to);
         self.emit(handler, &[Arg::Def(resized), Arg::Use(register)]);
         Ok(Arg::Use(resized))
+    }
+
+    /// Returns the offset of an element in an array of shared, global or constant memory.
+    pub(super) fn element(&self, name: &str, index: i64) -> Result<i64, LoadError> {
+        let bytes = self.symbol(name).and_then(|symbol| self.linker.elements.get(&symbol));
+        let bytes = bytes.ok_or_else(|| self.error(format!("`{name}` is not an array of such memory")))?;
+        Ok(index.wrapping_mul(*bytes as i64))
     }
 
     /// The address of a variable, parameter or function plus `offset`, in its own space.

@@ -167,6 +167,8 @@ pub(crate) enum Operand<'a> {
     Name(&'a str),
     /// `name+8`
     Offset(&'a str, i64),
+    /// `name[2]`: the address of an element of an array, or what is there.
+    Element(&'a str, i64),
     Immediate(Immediate),
     /// `!p`
     Not(&'a str),

@@ -45,6 +45,11 @@ pub(super) fn operand<'a>(cursor: &mut Cursor<'_, 'a>) -> Result<Operand<'a>, Lo
             if cursor.take(b'|') {
                 return Ok(Operand::Pair(name, cursor.word("a register")?));
             }
+            if cursor.take(b'[') {
+                let index = expression(cursor)?;
+                cursor.expect(b']')?;
+                return Ok(Operand::Element(name, index));
+            }
             match offset(cursor)? {
                 0 => Ok(Operand::Name(name)),
                 offset => Ok(Operand::Offset(name, offset)),

@@ -20,7 +20,7 @@ fn body(text: &str) -> Vec<Operand<'_>> {
 #[test]
 fn operands_of_every_shape() {
     assert_eq!(
-        body("x.y %r1, !%p1, %p1|%p2, {%a, 3}, [%rd1+-8], [sym+4], [12], sym+8, -5, 0f3F800000, -1.5;"),
+        body("x.y %r1, !%p1, %p1|%p2, {%a, 3}, [%rd1+-8], [sym+4], [12], sym+8, sym[1+2], -5, 0f3F800000, -1.5;"),
         [
             Operand::Name("%r1"),
             Operand::Not("%p1"),
@@ -30,6 +30,7 @@ fn operands_of_every_shape() {
             Operand::Address { base: Base::Name("sym"), offset: 4 },
             Operand::Address { base: Base::Absolute, offset: 12 },
             Operand::Offset("sym", 8),
+            Operand::Element("sym", 3),
             Operand::Immediate(Immediate::Int(-5_i64 as u64)),
             Operand::Immediate(Immediate::F32(0x3f80_0000)),
             Operand::Immediate(Immediate::F64((-1.5_f64).to_bits())),

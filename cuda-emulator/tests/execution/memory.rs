@@ -37,6 +37,22 @@ fn loads_extend_and_stores_cut() {
 }
 
 #[test]
+fn elements_of_arrays_are_named_by_their_index() {
+    // tinygrad writes `mov.u64 %rd, local0[0];`.
+    let found: Vec<u32> = run(
+        ".shared .align 16 .b8 bytes[16]; .shared .align 4 .b32 words[4]; .shared .align 16 .f32 eight[16];
+         mov.u64 %d2, bytes; mov.u64 %d3, bytes[3]; sub.u64 %d3, %d3, %d2; cvt.u32.u64 %r1, %d3;
+         st.shared.u32 words[1+1], %r1; mov.u64 %d2, words; ld.shared.u32 %r2, [%d2+8]; ld.shared.u32 %r3, words[2];
+         mov.u32 %r4, 7; st.shared.v8.b32 eight[8], {%r4, %r4, %r4, %r4, %r4, %r4, %r4, %r4};
+         mov.u64 %d2, eight; ld.shared.b32 %r5, [%d2+60];
+         setp.eq.u32 %p1, %r0, 0;
+         @%p1 st.global.v4.u32 [%d1], {%r1, %r2, %r3, %r5};",
+        &[0_u32; 32],
+    );
+    assert_eq!(found[..4], [3, 3, 3, 7]);
+}
+
+#[test]
 fn vectors_move_whole() {
     let words: Vec<u32> = (0..128).map(|i| i * 7).collect();
     let at = "mul.wide.u32 %d2, %r0, 16; add.u64 %d3, %d0, %d2;";

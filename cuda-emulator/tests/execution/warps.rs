@@ -56,6 +56,35 @@ fn synchronising_lanes_wait_for_each_other() {
 }
 
 #[test]
+fn shuffles_on_both_sides_of_a_branch_meet() {
+    // As nvcc makes it of sums over a warp in a loop, after which lane 0 alone stores: the loop is there twice.
+    let step = |register: &str, distance: u32| {
+        format!("shfl.sync.bfly.b32 %r9, {register}, {distance}, 31, -1; add.u32 {register}, {register}, %r9;")
+    };
+    let side = |register: &str, label: &str| {
+        let steps: String = [16, 8, 4, 2, 1].into_iter().map(|distance| step(register, distance)).collect();
+        format!(
+            "{label}: add.u32 {register}, %r0, %r8; {steps} add.u32 %r7, %r7, {register}; add.u32 %r8, %r8, 1;
+             setp.lt.u32 %p1, %r8, 3; @%p1 bra {label};"
+        )
+    };
+    for threads in [32, 8] {
+        let sums = run(
+            &format!(
+                "mov.u32 %r7, 0; mov.u32 %r8, 0; setp.eq.u32 %p0, %r0, 0; @%p0 bra FIRST;
+                 {} bra JOIN; {} JOIN: mov.u32 %r1, %r7;",
+                side("%r2", "OTHERS"),
+                side("%r3", "FIRST")
+            ),
+            threads,
+        );
+        let numbers: u32 = (0..threads).sum();
+        // A lane that does not exist adds 0.
+        assert_eq!(sums, vec![3 * numbers + 3 * threads; threads as usize], "{threads} threads");
+    }
+}
+
+#[test]
 fn member_masks_may_name_lanes_that_are_gone() {
     let sums = run(
         "setp.ge.u32 %p0, %r0, 20; mov.u32 %r1, 7; @%p0 st.global.u32 [%d1], %r1; @%p0 exit; redux.sync.max.u32 %r1, %r0, -1;",

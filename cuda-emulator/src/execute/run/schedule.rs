@@ -292,6 +292,32 @@ impl Machine<'_> {
         Some(Flow::Switch)
     }
 
+    /// Returns the instructions of the same kind as `instr` at which lanes of `members` wait for others, each with the frame
+    /// and these lanes.
+    pub(in crate::execute) fn waiting_at(&mut self, instr: &Instr, members: u32) -> Vec<((Instr, u32), u32)> {
+        let code = &self.grid.code.instrs;
+        let warp = &self.block.warps[self.current];
+        let mut found: Vec<((u32, u32), u32)> = Vec::new();
+        for lane in lanes_of(members & warp.alive & warp.at_sync & !warp.at_barrier) {
+            let place = (warp.lane_pc[lane], warp.lane_base[lane]);
+            match found.iter_mut().find(|(other, _)| *other == place) {
+                Some((_, lanes)) => *lanes |= 1 << lane,
+                None => found.push((place, 1 << lane)),
+            }
+        }
+        let with_code = found.into_iter().map(|((pc, base), lanes)| ((code[pc as usize], base), lanes));
+        with_code.filter(|((other, _), _)| std::ptr::fn_addr_eq(other.run, instr.run) && other.aux == instr.aux).collect()
+    }
+
+    /// Ends the wait of the lanes in `others`, for which the current instruction has executed theirs.
+    pub(in crate::execute) fn go_on_apart(&mut self, others: u32) -> Flow {
+        self.split(self.pc + 1);
+        let warp = self.warp();
+        warp.at_sync &= !others;
+        lanes_of(others).for_each(|lane| warp.lane_pc[lane] += 1);
+        Flow::Switch
+    }
+
     /// Executes the instruction at `pc` again, for the lanes that are active now.
     fn rerun(&mut self) -> Flow {
         let instr = self.grid.code.instrs[self.pc as usize];

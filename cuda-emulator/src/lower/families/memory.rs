@@ -178,14 +178,25 @@ pub(super) fn further<'a>(operand: &Operand<'a>, bytes: usize) -> Operand<'a> {
     }
 }
 
+/// The address operand that `name[2]` means.
+fn of_element<'a>(f: &Function<'_, 'a>, operand: &Operand<'a>) -> Result<Operand<'a>, LoadError> {
+    Ok(match operand {
+        Operand::Element(name, index) => {
+            Operand::Address { base: Base::Name(*name), offset: f.element(name, *index)? }
+        }
+        other => other.clone(),
+    })
+}
+
 /// Registers of one transfer; vectors of eight take two.
 const PART: usize = 4;
 
 fn load<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), LoadError> {
     let form = form(inst)?;
     let bytes = form.kind.bytes() as usize;
+    let pointer = of_element(f, inst.operand(1)?)?;
     for (index, part) in elements(f, inst.operand(0)?, form.count)?.chunks(PART).enumerate() {
-        let operand = further(inst.operand(1)?, index * PART * bytes);
+        let operand = further(&pointer, index * PART * bytes);
         load_part(f, inst, &form, part, &operand)?;
     }
     Ok(())
@@ -234,8 +245,9 @@ fn store<'a>(f: &mut Function<'_, 'a>, inst: &mut Inst<'_, 'a>) -> Result<(), Lo
     }
     let form = form(inst)?;
     let bytes = form.kind.bytes() as usize;
+    let pointer = of_element(f, inst.operand(0)?)?;
     for (index, part) in elements(f, inst.operand(1)?, form.count)?.chunks(PART).enumerate() {
-        let operand = further(inst.operand(0)?, index * PART * bytes);
+        let operand = further(&pointer, index * PART * bytes);
         store_part(f, inst, &form, &operand, part)?;
     }
     Ok(())

@@ -11,7 +11,8 @@ use crate::entry_points;
 use crate::ffi::{In, Name, Out, OutName};
 use crate::state::devices::{Snapshot, WorkerDevice, pci_address};
 
-const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
+/// The attribute `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.
+pub const COMPUTE_CAPABILITY_MAJOR: i32 = 75;
 const COMPUTE_CAPABILITY_MINOR: i32 = 76;
 /// Stands for the host as the peer of a device.
 const HOST: DeviceOrdinal = DeviceOrdinal(u32::MAX);

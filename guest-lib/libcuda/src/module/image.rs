@@ -6,6 +6,7 @@
 use virtio_cuda_client::CudaError;
 use virtio_cuda_client::transport::UserMemory;
 
+use crate::device::COMPUTE_CAPABILITY_MAJOR;
 use crate::entry::Api;
 use crate::ffi::{HostPtr, Name};
 
@@ -105,17 +106,26 @@ pub fn of_file(api: Api, name: Name) -> Result<Image, CudaError> {
 
 fn allowed(api: Api, image: Image) -> Result<Image, CudaError> {
     let code = api.driver.environment.code;
-    if code.machine && code.ptx {
+    let UserMemory { address, bytes } = image.memory();
+    let is_long = bytes > api.driver.session.limits().bulk_bytes;
+    if code.machine && code.ptx && !is_long {
         return Ok(image);
     }
-    let UserMemory { address, bytes } = image.memory();
+    // A request cannot carry it, unless code for other devices is left out.
+    let majors = if is_long { majors(api)? } else { Vec::new() };
     // SAFETY: `whole` found an image there, or it is a file's contents, which a NUL follows unless they begin with such a word.
     let is_container = unsafe { begins_with(address, CONTAINER_MAGIC) };
     // Of other images only the first word is looked at.
     let bytes = if is_container { bytes } else { bytes.min(size_of_val(&CONTAINER_MAGIC)) };
     // SAFETY: `whole` found the extent of the program's image, or it is a buffer of this library.
     let copy = unsafe { UserMemory { address, bytes }.to_vec() };
-    Ok(image_code::allowed(&copy, code)?.map_or(image, Image::Joined))
+    Ok(image_code::allowed(&copy, code, &majors)?.map_or(image, Image::Joined))
+}
+
+/// Returns the major numbers of the compute capabilities of all devices. Each executes machine code for its own number alone.
+fn majors(api: Api) -> Result<Vec<u64>, CudaError> {
+    let major = |device| api.driver.device(device)?.attribute(COMPUTE_CAPABILITY_MAJOR);
+    (0..api.driver.devices.count()).map(|device| major(device).map(|major| major as u64)).collect()
 }
 
 /// Returns a complete image. For a program that was compiled in parts (`nvcc -rdc=true`) that is the linked container,

@@ -16,7 +16,7 @@ use crate::{Parameter as P, *};
 pub static CUFFT: Library = Library {
     name: "cufft",
     number: 3,
-    sonames: &["libcufft.so.12", "libcufft.so.11"],
+    sonames: &["libcufft.so.12", "libcufft.so.11", "libcufft.so.10"],
     parts: &[],
     needs: &["libnvJitLink.so.13", "libnvJitLink.so.12"],
     statuses: Statuses { success: 0, not_initialized: 7, alloc_failed: 2, invalid_value: 4, not_supported: 16, internal_error: 5, pending: None },

@@ -16,7 +16,7 @@ use crate::{Parameter as P, *};
 pub static CUSPARSE: Library = Library {
     name: "cusparse",
     number: 5,
-    sonames: &["libcusparse.so.12"],
+    sonames: &["libcusparse.so.12", "libcusparse.so.11"],
     parts: &[],
     needs: &["libnvJitLink.so.13", "libnvJitLink.so.12"],
     statuses: Statuses { success: 0, not_initialized: 1, alloc_failed: 2, invalid_value: 3, not_supported: 10, internal_error: 7, pending: None },
