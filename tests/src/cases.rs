@@ -204,6 +204,7 @@ pub const CASES: &[Case] = &[
     Case::new("environment"),
     Case::new("several_devices"),
     Case::new("peer_access"),
+    Case::new("peer_pools"),
     Case::new("exit_without_free"),
     Case::new("signals"),
     Case::new("illegal_address"),

@@ -34,6 +34,11 @@ pub fn graphs_use_events() {
     GRAPHS_USE_EVENTS.store(true, Ordering::SeqCst);
 }
 
+/// Must be called before the program lets a device access memory of another one, where no call of the program's says so.
+pub fn memory_has_peers() {
+    PEERS.store(true, Ordering::SeqCst);
+}
+
 /// The memory that a call may use in addition to that which the stream's order covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {

@@ -32,10 +32,11 @@ const HOLD: &str = r#"{"do":"suspend","all":true,"hold":true}"#;
 type Test = fn(&Kit) -> Result<()>;
 
 /// Tests for any devices.
-const TESTS: [(&str, Test); 4] = [
+const TESTS: [(&str, Test); 5] = [
     ("cards::peers_are_as_documented", peers_are_as_documented),
     ("cards::access_without_leave_is_an_error", access_without_leave_is_an_error),
     ("cards::suspended_while_peers_work", suspended_while_peers_work),
+    ("cards::suspended_while_pools_of_peers_are_used", suspended_while_pools_of_peers_are_used),
     ("cards::memory_of_all_cards_moves_together", memory_of_all_cards_moves_together),
 ];
 /// Tests that choose the size of the devices' memory.
@@ -72,7 +73,7 @@ fn is_idle(session: &Value) -> bool {
 fn peers_are_as_documented(kit: &Kit) -> Result<()> {
     for cards in [TWO, THREE] {
         let controlled = Controlled::start(kit, &[], Some(cards))?;
-        for name in ["peer_access", "several_devices"] {
+        for name in ["peer_access", "peer_pools", "several_devices"] {
             let case = vhost_cuda_tests::cases::case(name);
             let outcome = finish_case(kit, &controlled.route, case)?;
             outcome.expect_exit(case.exit)?;
@@ -84,16 +85,29 @@ fn peers_are_as_documented(kit: &Kit) -> Result<()> {
 
 fn access_without_leave_is_an_error(kit: &Kit) -> Result<()> {
     let controlled = Controlled::start(kit, &[], Some(TWO))?;
-    let outcome = start(kit, &controlled.route, "peer_access", &["illegal"])?.finish(LIMIT)?;
-    outcome.expect_exit(0)?;
-    ensure!(outcome.stdout == "cudaErrorIllegalAddress\n", "{outcome}");
+    for program in ["peer_access", "peer_pools"] {
+        let outcome = start(kit, &controlled.route, program, &["illegal"])?.finish(LIMIT)?;
+        outcome.expect_exit(0)?;
+        ensure!(outcome.stdout == "cudaErrorIllegalAddress\n", "{outcome}");
+    }
     Ok(())
 }
 
+/// Three arrays on each device, in units of 2 MiB.
 fn suspended_while_peers_work(kit: &Kit) -> Result<()> {
+    suspended_while_it_works(kit, &["peer_access", "work", ELEMENTS], 3 * MIB)
+}
+
+/// A pool on each device, of which one keeps no more than it needs.
+fn suspended_while_pools_of_peers_are_used(kit: &Kit) -> Result<()> {
+    suspended_while_it_works(kit, &["peer_pools", "work"], 16 * MIB)
+}
+
+/// Suspends a program with several devices at random moments. At least `expected` bytes of each device must move once.
+fn suspended_while_it_works(kit: &Kit, program: &[&str], expected: u64) -> Result<()> {
     for cards in [TWO, THREE] {
         let controlled = Controlled::start(kit, &[], Some(cards))?;
-        let program = start(kit, &controlled.route, "peer_access", &["work", ELEMENTS])?;
+        let program = start(kit, &controlled.route, program[0], &program[1..])?;
         program.wait_for_stdout("begun", LIMIT)?;
         let mut random = fastrand::Rng::with_seed(57);
         let (mut moved, begun) = (0, Instant::now());
@@ -109,9 +123,8 @@ fn suspended_while_peers_work(kit: &Kit) -> Result<()> {
             thread::sleep(Duration::from_micros(random.u64(..PAUSE_US)));
         };
         ensure!(session["failures"] == 0, "{session}");
-        // Three arrays on each device, in units of 2 MiB.
         let devices = cards.split(',').count() as u64;
-        ensure!(moved >= 3 * devices * MIB, "{moved} bytes moved: {session}");
+        ensure!(moved >= expected * devices, "{moved} bytes moved: {session}");
         finish(program)?;
     }
     Ok(())

@@ -23,7 +23,7 @@ use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
 use super::{saving, trace};
 use crate::confine::threads;
 use crate::limits::throttle::Throttle;
-use crate::sessions::residence::Phase;
+use crate::sessions::residence::{MoveError, Phase};
 use crate::socket::listen_privately;
 use crate::suspend::suspender::{Member, Selection, Suspender, for_each};
 
@@ -243,21 +243,30 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
         Request::Resume { .. } => suspender.resume(&member.session, time).err(),
     };
     let sessions: Vec<_> = match request {
-        Request::Status {} => members.iter().map(|member| describe(member, None)).collect(),
-        Request::Recipe { .. } => for_each(&members, with_recipe),
+        Request::Status {} => members.iter().map(|member| Some(describe(member, None))).collect(),
+        Request::Recipe { .. } => for_each(&members, |member| Some(with_recipe(member))),
         Request::Suspend { deep: true, .. } => for_each(&members, |member| {
-            let error = carry_out(member).map(|error| error.to_string());
+            let error = carry_out(member);
             // Also if it was suspended before.
             let not_deep = match &error {
                 None => deepen(member),
                 Some(_) => Some("it is not suspended".to_owned()),
             };
             let deep = Some(not_deep.is_none());
-            protocol::Session { deep, not_deep, ..describe(member, error) }
+            Some(protocol::Session { deep, not_deep, ..moved(selected, member, error)? })
         }),
-        _ => for_each(&members, |member| describe(member, carry_out(member).map(|error| error.to_string()))),
+        _ => for_each(&members, |member| moved(selected, member, carry_out(member))),
     };
+    let sessions = sessions.into_iter().flatten().collect();
     answer_with(missing, sessions, suspender)
+}
+
+/// Returns a session after its move, or after the error of that. `None` if it has ended meanwhile and the request did not name it: all
+/// sessions that are left have moved then.
+fn moved(selected: Selection, member: &Member, error: Option<MoveError>) -> Option<protocol::Session> {
+    let is_named = matches!(selected, Selection::Session(_));
+    let is_gone = error == Some(MoveError::Ended) && !is_named;
+    (!is_gone).then(|| describe(member, error.map(|error| error.to_string())))
 }
 
 /// Returns the answer with these sessions, and with the daemon's host memory.

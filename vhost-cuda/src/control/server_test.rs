@@ -2,8 +2,12 @@
 
 use std::time::Instant;
 
+use virtio_cuda_protocol::transport::Open;
+
 use super::super::client::ask;
 use super::*;
+use crate::sessions::fixture::sleeping_worker;
+use crate::sessions::session::{Place, Session};
 use crate::suspend::suspender::Options;
 
 struct Fixture {
@@ -136,4 +140,22 @@ fn a_daemon_that_is_not_replaced_says_why() {
     let mut line = String::new();
     BufReader::new(client).read_line(&mut line).unwrap();
     assert!(serde_json::from_str::<Answer>(&line).unwrap().ok);
+}
+
+#[test]
+fn a_session_that_ends_meanwhile_fails_only_if_it_was_named() {
+    let open = Open { pid: 1, uid: 0, charged_uid: 0, name: *b"program\0\0\0\0\0\0\0\0\0" };
+    let (worker, _theirs) = sleeping_worker();
+    let session = Session::new(3, 3, &open, Place::default(), worker, Arc::default(), Box::new(Arc::default));
+    let member = Member { connection: 1, session, idle: Duration::ZERO };
+    for (selected, error, expected) in [
+        (Selection::All, Some(MoveError::Ended), None),
+        (Selection::Connection(1), Some(MoveError::Ended), None),
+        (Selection::Session(3), Some(MoveError::Ended), Some(true)),
+        (Selection::All, Some(MoveError::Stuck), Some(true)),
+        (Selection::All, None, Some(false)),
+    ] {
+        let has_failed = moved(selected, &member, error).map(|session| session.error.is_some());
+        assert_eq!(has_failed, expected, "{selected:?} {error:?}");
+    }
 }

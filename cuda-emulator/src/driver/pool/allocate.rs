@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{CUmemoryPool, INVALID, Pool, find, home};
 use crate::driver::context::Context;
-use crate::driver::device::{self, CUdeviceptr};
+use crate::driver::device::{self, CUdeviceptr, Device};
 use crate::driver::external::buffers;
 use crate::driver::ffi::Out;
 use crate::driver::handle::Handle;
@@ -17,6 +17,11 @@ use crate::driver::{capture, graph};
 /// The time without the end of any work after which an allocation fails. Work may wait for the very thread that
 /// allocates: by a value in memory, a host function, or a kernel that reads the host's memory.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Returns the device whose memory a pool has: not always that of the stream. Memory of the host is counted for the stream's.
+fn device_of(context: &Context, pool: &Pool) -> CuResult<&'static Device> {
+    if pool.home.is_of_device() { device::device(pool.home.id) } else { Ok(context.device) }
+}
 
 fn allocate_from(
     context: &Context,
@@ -32,13 +37,15 @@ fn allocate_from(
     if !pool.has_room(bytes) {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
-    // Memory of the host outlives contexts.
-    let owner = if pool.home.is_of_device() { context.handle } else { Handle::NULL };
+    let device = device_of(context, pool)?;
+    // Memory of the host, and that of another device, outlives contexts.
+    let is_here = pool.home.is_of_device() && device.ordinal == context.device.ordinal;
+    let owner = if is_here { context.handle } else { Handle::NULL };
     // Allocated now: work that uses the memory follows this call in the stream, and freed memory is reusable only
     // when the stream has reached the free.
     let allocate = || match pool.shared {
-        Some(_) => context.device.allocate_shared(context.handle, bytes, pool),
-        None => context.device.allocate(owner, bytes, pool.home.range_kind(), Some(Arc::clone(pool))),
+        Some(_) => device.allocate_shared(owner, bytes, pool),
+        None => device.allocate(owner, bytes, pool.home.range_kind(), Some(Arc::clone(pool))),
     };
     match allocate() {
         Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => allocate_later(context, stream, allocate),
@@ -70,11 +77,15 @@ fn allocate_later(
 }
 
 /// In a capturing stream: creates an allocation node, whose address is known at once.
-fn capture_allocation(context: &Context, stream: &Stream, bytes: usize) -> CuResult<Option<CUdeviceptr>> {
+fn capture_allocation(
+    device: &'static Device,
+    stream: &Stream,
+    bytes: usize,
+) -> CuResult<Option<CUdeviceptr>> {
     let mut address = 0;
     let added = bytes > 0
         && capture::add(stream, || {
-            let (work, ptr) = graph::capture_allocation(context.device, bytes)?;
+            let (work, ptr) = graph::capture_allocation(device, bytes)?;
             address = ptr;
             Ok(work)
         })?;
@@ -84,7 +95,7 @@ fn capture_allocation(context: &Context, stream: &Stream, bytes: usize) -> CuRes
 fn mem_alloc_async(out: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> CuResult<()> {
     out.check()?;
     let (context, stream) = capture::place_work(stream)?;
-    if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
+    if let Some(ptr) = capture_allocation(context.device, &stream, bytes)? {
         out.set_if_wanted(ptr);
         return Ok(());
     }
@@ -102,15 +113,12 @@ fn mem_alloc_from_pool_async(
     out.check()?;
     let (context, stream) = capture::place_work(stream)?;
     let pool = find(pool)?;
-    if pool.home.is_of_device() && pool.home.id != context.device.ordinal {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
     if capture::captures(&stream) {
         pool.home.check_captured()?;
     } else if !pool.home.is_of_device() {
         capture::check_safe()?;
     }
-    if let Some(ptr) = capture_allocation(&context, &stream, bytes)? {
+    if let Some(ptr) = capture_allocation(device_of(&context, &pool)?, &stream, bytes)? {
         out.set_if_wanted(ptr);
         return Ok(());
     }

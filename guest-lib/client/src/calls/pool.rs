@@ -281,3 +281,20 @@ pub fn cuMemPoolImportPointer(
         |reader| Ok((Wire::take(reader)?, Wire::take(reader)?)),
     )
 }
+
+/// Lets the devices whose bits are set in `devices` (by their ordinals), and the memory's own one, access the allocation of `cuMemAlloc` at
+/// `dptr`, and no others, whichever contexts have peer access. With `dptr` 0 it only says whether that is possible in this session.
+pub fn pool_memory_readers(call: &mut Call<'_>, dptr: DevicePtr, devices: u64) -> Result<(), CudaError> {
+    let mut touched = call.touched(Opcode::pool_memory_readers);
+    touched.add(&dptr);
+    touched.add(&devices);
+    call.run(
+        Opcode::pool_memory_readers,
+        &touched,
+        |writer| {
+            Wire::put(&dptr, writer)?;
+            Wire::put(&devices, writer)
+        },
+        |_| Ok(()),
+    )
+}

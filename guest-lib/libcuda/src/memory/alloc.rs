@@ -2,7 +2,7 @@
 
 //! Device memory.
 
-use virtio_cuda_client::protocol::{DevicePtr, StreamId};
+use virtio_cuda_client::protocol::{DevicePtr, MemoryPoolId, StreamId};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
@@ -46,12 +46,51 @@ fn free(api: Api, dptr: u64) -> Result<(), CudaError> {
     })
 }
 
-/// Adds an allocation of device memory to a graph, as part of a capture.
-pub fn capture_allocation(api: Api, bytes: u64, stream: StreamId) -> Result<u64, CudaError> {
-    let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0;
+/// Allocates in stream order from a pool of the driver's, or from its current one.
+fn allocate_by_driver(
+    api: Api,
+    bytes: u64,
+    pool: Option<MemoryPoolId>,
+    stream: StreamId,
+) -> Result<u64, CudaError> {
+    let call = &mut api.in_context()?;
+    let allocated = match pool {
+        Some(pool) => calls::cuMemAllocFromPoolAsync(call, bytes, pool, stream),
+        None => calls::cuMemAllocAsync(call, bytes, stream),
+    };
+    Ok(allocated?.0)
+}
+
+/// Adds an allocation of device memory to a graph, as part of a capture, with the access of a pool of the driver's.
+fn capture_allocation(
+    api: Api,
+    bytes: u64,
+    pool: Option<MemoryPoolId>,
+    stream: StreamId,
+) -> Result<u64, CudaError> {
+    let address = allocate_by_driver(api, bytes, pool, stream)?;
     // A graph frees and reuses its allocations: the address keeps its meaning.
     api.driver.kept.graphs_allocate();
     api.track_device(address, bytes, IN_GRAPH)?;
+    Ok(address)
+}
+
+/// Allocates from a pool in stream order.
+pub fn allocate_from(api: Api, pool: u64, bytes: u64, stream_handle: u64) -> Result<u64, CudaError> {
+    let stream = api.stream(stream_handle)?;
+    if let Some(pool) = api.driver.local_pools.get(pool) {
+        return match local_pool::api::allocate(api, &pool, bytes, stream_handle)? {
+            Some(address) => Ok(address),
+            None => capture_allocation(api, bytes, pool.in_graphs(api)?, stream),
+        };
+    }
+    let id = api.driver.pools.check(pool)?;
+    let id = (pool_in_use(api, stream_handle)? != pool).then_some(id);
+    if api.captures(stream) {
+        return capture_allocation(api, bytes, id, stream);
+    }
+    let address = allocate_by_driver(api, bytes, id, stream)?;
+    api.track_pooled(address, bytes, pool)?;
     Ok(address)
 }
 
@@ -95,20 +134,8 @@ entry_points! {
     /// Allocates in stream order.
     call cuMemAllocAsync / cuMemAllocAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, hStream: u64) {
         dptr.check()?;
-        let stream = api.stream(hStream)?;
-        if api.captures(stream) {
-            return dptr.set(capture_allocation(api, bytesize as u64, stream)?);
-        }
-        let (bytes, pool) = (bytesize as u64, pool_in_use(api)?);
-        if let Some(pool) = api.driver.local_pools.get(pool) {
-            return match local_pool::api::allocate(api, &pool, bytes, hStream)? {
-                Some(address) => dptr.set(address),
-                None => dptr.set(capture_allocation(api, bytes, stream)?),
-            };
-        }
-        let address = calls::cuMemAllocAsync(&mut api.in_context()?, bytes, stream)?.0;
-        api.track_pooled(address, bytes, pool)?;
-        dptr.set(address)
+        let pool = pool_in_use(api, hStream)?;
+        dptr.set(allocate_from(api, pool, bytesize as u64, hStream)?)
     }
 
     /// Frees in stream order.

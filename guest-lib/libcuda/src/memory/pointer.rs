@@ -128,7 +128,8 @@ impl Facts {
         ranges.device(address).map_or(unknown, |range| Self {
             known: true,
             memory_type: DEVICE,
-            context: range.context,
+            // Memory of a pool belongs to no context.
+            context: if range.pool == 0 { range.context } else { 0 },
             device: range.device as i32,
             device_pointer: if reached(&range) { address } else { 0 },
             host_pointer: 0,

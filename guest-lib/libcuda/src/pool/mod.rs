@@ -14,7 +14,7 @@ use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
-use crate::memory::alloc::capture_allocation;
+use crate::memory::alloc::allocate_from;
 use crate::pool::local_pool::api::is_local;
 use crate::state::local_pools::table::Home;
 use crate::tokens::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
@@ -35,9 +35,9 @@ const HANDLE_TYPE_FABRIC: u32 = 8;
 /// Maximum bytes of a pool; more than any device has.
 const MAX_POOL: usize = 1 << 47;
 
-/// Returns the pool of `cuMemAllocAsync`.
-pub fn pool_in_use(api: Api) -> Result<u64, CudaError> {
-    let device = api.driver.contexts.device_of(api.context()?.0)?;
+/// Returns the pool of `cuMemAllocAsync`: the current one of the stream's device.
+pub fn pool_in_use(api: Api, stream: u64) -> Result<u64, CudaError> {
+    let device = api.driver.contexts.device_of(api.context_of_stream(stream)?)?;
     current_pool(api, device as i32)
 }
 
@@ -302,7 +302,7 @@ entry_points! {
     /// Sets the access of locations to a pool's memory.
     call cuMemPoolSetAccess(api, pool: u64, map: In<CUmemAccessDesc>, count: usize) {
         if let Some(pool) = api.driver.local_pools.get(pool) {
-            if count == 0 {
+            if count == 0 && !pool.home.is_device_memory() {
                 return Err(CudaError::INVALID_VALUE);
             }
             return (0..count).try_for_each(|index| {
@@ -331,16 +331,6 @@ entry_points! {
     /// Allocates from a pool in stream order.
     call cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, pool: u64, hStream: u64) {
         dptr.check()?;
-        if let Some(pool) = api.driver.local_pools.get(pool) {
-            return match local_pool::api::allocate(api, &pool, bytesize as u64, hStream)? {
-                Some(address) => dptr.set(address),
-                None => dptr.set(capture_allocation(api, bytesize as u64, api.stream(hStream)?)?),
-            };
-        }
-        let id = api.driver.pools.check(pool)?;
-        let (call, stream) = (&mut api.in_context()?, api.stream(hStream)?);
-        let address = calls::cuMemAllocFromPoolAsync(call, bytesize as u64, id, stream)?.0;
-        api.track_pooled(address, bytesize as u64, pool)?;
-        dptr.set(address)
+        dptr.set(allocate_from(api, pool, bytesize as u64, hStream)?)
     }
 }

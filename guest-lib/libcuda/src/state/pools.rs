@@ -2,7 +2,7 @@
 
 //! The memory pools of devices.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use virtio_cuda_client::CudaError;
@@ -16,6 +16,8 @@ pub struct Tables {
     pub defaults: HashMap<u32, u64>,
     /// The current pools by device, if the program has set one.
     pub current: HashMap<u32, u64>,
+    /// The devices that may access the driver's default pools, by device, where graphs use these in place of pools of this library.
+    pub granted: HashMap<u32, BTreeSet<i32>>,
 }
 
 /// All pools by handle.

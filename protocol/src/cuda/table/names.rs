@@ -212,6 +212,7 @@ impl Opcode {
             0x098c => Self::cuMemPoolImportFromShareableHandle,
             0x098d => Self::cuMemPoolExportPointer,
             0x098e => Self::cuMemPoolImportPointer,
+            0x098f => Self::pool_memory_readers,
             0x0a00 => Self::cuMemAddressReserve,
             0x0a01 => Self::cuMemAddressFree,
             0x0a02 => Self::cuMemCreate,
@@ -505,6 +506,7 @@ impl Opcode {
             Self::cuMemPoolImportFromShareableHandle => "cuMemPoolImportFromShareableHandle",
             Self::cuMemPoolExportPointer => "cuMemPoolExportPointer",
             Self::cuMemPoolImportPointer => "cuMemPoolImportPointer",
+            Self::pool_memory_readers => "pool_memory_readers",
             Self::cuMemAddressReserve => "cuMemAddressReserve",
             Self::cuMemAddressFree => "cuMemAddressFree",
             Self::cuMemCreate => "cuMemCreate",
@@ -594,6 +596,7 @@ impl Opcode {
     pub const fn since(self) -> u32 {
         match self {
             Self::cuDeviceGetCliqueCount => 5,
+            Self::pool_memory_readers => 6,
             Self::vendor_load => 4,
             _ => 3,
         }

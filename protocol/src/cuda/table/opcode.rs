@@ -445,6 +445,9 @@ pub enum Opcode {
     cuMemPoolExportPointer = 0x098d,
     /// Opens an allocation of a pool that another process has offered.
     cuMemPoolImportPointer = 0x098e,
+    /// Lets the devices whose bits are set in `devices` (by their ordinals), and the memory's own one, access the allocation of `cuMemAlloc` at
+    /// `dptr`, and no others, whichever contexts have peer access. With `dptr` 0 it only says whether that is possible in this session.
+    pool_memory_readers = 0x098f,
     /// Reserves addresses, at `addr` if the driver can.
     cuMemAddressReserve = 0x0a00,
     /// Gives reserved addresses back.

@@ -264,6 +264,7 @@ pub fn dispatch(
         }
         Opcode::cuMemPoolExportPointer => pool::cuMemPoolExportPointer(cx, args, results),
         Opcode::cuMemPoolImportPointer => pool::cuMemPoolImportPointer(cx, args, results),
+        Opcode::pool_memory_readers => pool::pool_memory_readers(cx, args, results),
         Opcode::cuMemAddressReserve => vmm::cuMemAddressReserve(cx, args, results),
         Opcode::cuMemAddressFree => vmm::cuMemAddressFree(cx, args, results),
         Opcode::cuMemCreate => vmm::cuMemCreate(cx, args, results),

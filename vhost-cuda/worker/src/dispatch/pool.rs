@@ -215,3 +215,16 @@ pub fn cuMemPoolImportPointer(
     put(&dptr, results)?;
     put(&bytes, results)
 }
+
+/// Lets the devices whose bits are set in `devices` (by their ordinals), and the memory's own one, access the allocation of `cuMemAlloc` at
+/// `dptr`, and no others, whichever contexts have peer access. With `dptr` 0 it only says whether that is possible in this session.
+pub fn pool_memory_readers(
+    cx: &mut CallContext<'_>,
+    mut args: Reader<'_>,
+    _results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let dptr = take::<DevicePtr>(&mut args)?;
+    let devices = take::<u64>(&mut args)?;
+    finish(args)?;
+    handlers::pool_memory_readers(cx, dptr, devices)
+}

@@ -80,18 +80,17 @@ pub fn cuIpcOpenMemHandle_v2(
             cx.gpu().cuIpcOpenMemHandle_v2(handle, flags)
         }
     };
-    let dptr = entered(cx, opened, offer.bytes, charged, Origin::Opened, home)?;
+    let dptr = entered(cx, opened, offer.bytes, charged, home)?;
     cx.session.sharing.open(dptr, cx.home());
     Ok((DevicePtr(dptr), offer.bytes))
 }
 
 /// Enters memory of another process that the driver has opened; `charged` bytes are charged for it. Returns its address.
-pub(super) fn entered(
+fn entered(
     cx: &CallContext<'_>,
     opened: CuResult<(u64,)>,
     bytes: u64,
     charged: u64,
-    origin: Origin,
     home: Home,
 ) -> CuResult<u64> {
     let mut allocations = cx.session.allocations();
@@ -99,7 +98,7 @@ pub(super) fn entered(
     match allocations.find(dptr) {
         // Opened before: the driver returns the same address.
         Some(_) => allocations.discharge(charged),
-        None => allocations.insert(dptr, bytes, origin, home),
+        None => allocations.insert(dptr, bytes, Origin::Opened, home),
     }
     Ok(dptr)
 }

@@ -66,6 +66,19 @@ pub(super) fn allocate_async(
     Ok(DevicePtr(dptr))
 }
 
+/// Allocates in stream order for the graph into which the stream captures.
+pub(super) fn allocate_in_graph(
+    cx: &CallContext<'_>,
+    bytes: u64,
+    stream: CUstream,
+    driver: impl FnOnce(usize) -> CuResult<u64>,
+) -> CuResult<DevicePtr> {
+    let dptr = allocate(cx, bytes, quota::rounded(bytes), Origin::GraphNode, driver)?;
+    let graph = cx.session.graphs.name_graph(cx.gpu().capture_info(stream)?.graph, None);
+    cx.session.graphs.add_lease(graph, Lease::new(dptr));
+    Ok(DevicePtr(dptr))
+}
+
 /// Allocates memory whose size only the driver knows, such as padded rows. `driver` returns address and size. `asked`
 /// bytes are charged to the quota before the call, and the difference after it.
 fn allocate_blocks(
@@ -126,10 +139,7 @@ pub fn cuMemAllocAsync(cx: &mut CallContext<'_>, bytesize: u64, stream: StreamId
     let stream = cx.resolve(stream)?;
     let made = |bytes| Ok(cx.gpu().cuMemAllocAsync(bytes, stream)?.0);
     if captures(cx, stream) {
-        let dptr = allocate(cx, bytesize, quota::rounded(bytesize), Origin::GraphNode, made)?;
-        let graph = cx.session.graphs.name_graph(cx.gpu().capture_info(stream)?.graph, None);
-        cx.session.graphs.add_lease(graph, Lease::new(dptr));
-        return Ok((DevicePtr(dptr),));
+        return Ok((allocate_in_graph(cx, bytesize, stream, made)?,));
     }
     let pool = pools::current(cx.session, cx.owner()?.device)?;
     Ok((allocate_async(cx, bytesize, pool, made)?,))

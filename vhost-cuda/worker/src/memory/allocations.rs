@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::quota::{self, Quota};
+use super::quota::{self, BLOCK, POOL_CHUNK, Quota};
 use crate::gpu::{CuResult, CudaError};
 use crate::home::Home;
 
@@ -20,6 +20,8 @@ pub enum Origin {
     Allocated,
     /// `cuMemAllocAsync` and its like; the driver's pool, or 0 for an unknown one.
     AllocatedAsync(usize),
+    /// Memory of a pool that another process allocated and shares (`cuMemPoolImportPointer`).
+    Imported,
     /// Memory that a node of a graph allocates, whenever the graph runs.
     GraphNode,
     /// A variable of a module.
@@ -101,7 +103,7 @@ impl Allocations {
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`: nothing is entered, and the charge is given back.
     pub fn enter(&mut self, base: u64, bytes: u64, ahead: u64, home: Home) -> CuResult<()> {
         let entered = match quota::alone(bytes) {
-            0 => self.quota.share(base, bytes).map(|()| self.discharge(ahead)),
+            0 => self.quota.share(BLOCK, base, bytes).map(|()| self.discharge(ahead)),
             alone if alone >= ahead => self.quota.charge(alone - ahead),
             alone => {
                 self.discharge(ahead - alone);
@@ -110,6 +112,19 @@ impl Allocations {
         };
         entered.inspect_err(|_| self.discharge(ahead))?;
         self.insert(base, bytes, Origin::Allocated, home);
+        Ok(())
+    }
+
+    /// Enters `bytes` bytes of another process's pool that the driver has opened, for which `ahead` bytes are charged. If they were open
+    /// before, nothing changes.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`: nothing is entered, and the charge is given back.
+    pub fn import(&mut self, base: u64, bytes: u64, ahead: u64, home: Home) -> CuResult<()> {
+        self.discharge(ahead);
+        if self.find(base).is_none() {
+            self.quota.share(POOL_CHUNK, base, bytes)?;
+            self.insert(base, bytes, Origin::Imported, home);
+        }
         Ok(())
     }
 
@@ -212,7 +227,11 @@ impl Allocations {
     pub fn allocated_at(&self, base: u64) -> CuResult<Range> {
         let range = self.ranges.get(&base).ok_or(CudaError::INVALID_VALUE)?;
         match range.origin {
-            Origin::Allocated | Origin::AllocatedAsync(_) | Origin::GraphNode | Origin::External
+            Origin::Allocated
+            | Origin::AllocatedAsync(_)
+            | Origin::Imported
+            | Origin::GraphNode
+            | Origin::External
                 if !self.is_ending(range) =>
             {
                 Ok(*range)
@@ -273,7 +292,7 @@ impl Allocations {
     fn release(&mut self, range: &Range) {
         match range.origin {
             Origin::Allocated if quota::alone(range.bytes) == 0 => {
-                self.quota.unshare(range.base, range.bytes);
+                self.quota.unshare(BLOCK, range.base, range.bytes);
             }
             Origin::Allocated => self.discharge(quota::alone(range.bytes)),
             Origin::AllocatedAsync(pool) => {
@@ -284,6 +303,7 @@ impl Allocations {
                 }
                 self.discharge(bytes);
             }
+            Origin::Imported => self.quota.unshare(POOL_CHUNK, range.base, range.bytes),
             Origin::Opened => self.discharge(quota::opened(range.bytes)),
             Origin::GraphNode => self.discharge(quota::rounded(range.bytes)),
             _ => {}
@@ -294,7 +314,6 @@ impl Allocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::quota::BLOCK;
 
     const HOME: Home = Home { context: 9, device: 0 };
 
@@ -445,6 +464,28 @@ mod tests {
         assert_eq!((allocations.live_in(7), allocations.live_in(8)), (512, 0));
         allocations.remove(0);
         assert_eq!(allocations.quota.used(), 0);
+    }
+
+    /// The chunks of a pool stay with the last process that has memory in them, also after their owner has ended.
+    #[test]
+    fn memory_of_other_pools_takes_whole_chunks() {
+        let mut allocations = Allocations::new(Some(2 * POOL_CHUNK));
+        let import = |allocations: &mut Allocations, base| {
+            allocations.charge(quota::imported(512))?;
+            allocations.import(base, 512, quota::imported(512), HOME)
+        };
+        for base in [0, 0, 512] {
+            import(&mut allocations, base).unwrap();
+        }
+        assert_eq!(allocations.quota.used(), POOL_CHUNK, "all of one chunk");
+        import(&mut allocations, POOL_CHUNK).unwrap();
+        assert_eq!(import(&mut allocations, 2 * POOL_CHUNK), Err(CudaError::OUT_OF_MEMORY));
+        assert_eq!(allocations.quota.used(), 2 * POOL_CHUNK);
+        for (base, left) in [(0, 2), (512, 1), (POOL_CHUNK, 0)] {
+            let range = allocations.end(base).unwrap();
+            allocations.freed(&range);
+            assert_eq!(allocations.quota.used(), left * POOL_CHUNK);
+        }
     }
 
     #[test]

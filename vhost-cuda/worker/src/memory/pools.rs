@@ -168,7 +168,9 @@ pub fn freed<'s>(session: impl Into<Charged<'s>>, range: &Range, stream: Option<
         (Origin::AllocatedAsync(pool), _) if pool != 0 => {
             let _ = settle(session, pool, |allocations| allocations.freed(range));
         }
-        (Origin::Allocated, Some(stream)) if session.is_limited() => freed_later(session, range, stream),
+        (Origin::Allocated | Origin::Imported, Some(stream)) if session.is_limited() => {
+            freed_later(session, range, stream)
+        }
         _ => session.allocations().freed(range),
     }
 }

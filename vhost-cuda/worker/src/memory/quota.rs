@@ -4,6 +4,7 @@
 //! * `cuMemAlloc` above 1 MiB takes whole blocks of 2 MiB. Smaller allocations share such blocks: the first one in a
 //!   block is charged all of it, the last one that ends gives it back. (512 allocations of 1 MiB + 1 byte take 1024 MiB
 //!   of an H200.)
+//! * Memory of another process's pool takes whole chunks of 32 MiB at its addresses, which stay as long as any of it is open.
 //! * Everything else has a [`Holder`], whose charge is replaced as a whole.
 //!
 //! Each charge counts for the session and, if the virtual machine has a limit of its own, for the machine.
@@ -17,6 +18,8 @@ use crate::gpu::{CuResult, CudaError};
 
 /// The driver's unit of device memory.
 pub const BLOCK: u64 = 2 << 20;
+/// The driver's unit of a pool's memory: an H200 reserves 32 MiB for a pool's first byte, and 64 for one byte more than 32 MiB.
+pub const POOL_CHUNK: u64 = 32 << 20;
 /// Allocations up to this share blocks.
 const SHARED: u64 = 1 << 20;
 /// The driver's unit inside of blocks and pools.
@@ -51,8 +54,8 @@ pub struct Quota {
     limit: Option<u64>,
     machine: Option<Share>,
     used: u64,
-    /// Allocations in each block that is shared.
-    blocks: HashMap<u64, u32>,
+    /// Allocations in each block that is shared, by the unit of blocks and their number.
+    blocks: HashMap<(u64, u64), u32>,
     /// Devices whose primary contexts count for the machine.
     primaries: BTreeSet<i32>,
     /// True if a charge was refused since [`Quota::take_refusal`].
@@ -77,6 +80,11 @@ pub fn rounded(bytes: u64) -> u64 {
 /// Returns the bytes that memory of another process takes: whole blocks, which stay as long as it is open, whatever their owner frees.
 pub fn opened(bytes: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX)
+}
+
+/// Returns the bytes that memory of another process's pool takes at least.
+pub fn imported(bytes: u64) -> u64 {
+    bytes.max(1).checked_next_multiple_of(POOL_CHUNK).unwrap_or(u64::MAX)
 }
 
 /// Returns the bytes that an allocation takes in a pool.
@@ -145,33 +153,33 @@ impl Quota {
         }
     }
 
-    /// Takes the blocks of an allocation that shares them.
+    /// Takes the blocks of `unit` bytes of an allocation that shares them.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
-    pub fn share(&mut self, base: u64, bytes: u64) -> CuResult<()> {
+    pub fn share(&mut self, unit: u64, base: u64, bytes: u64) -> CuResult<()> {
         if !self.is_limited() {
             // The exact figure does not matter.
             return self.charge(in_pool(bytes));
         }
-        let new = blocks(base, bytes).filter(|block| !self.blocks.contains_key(block)).count() as u64;
-        self.charge(new * BLOCK)?;
-        for block in blocks(base, bytes) {
+        let new = blocks(unit, base, bytes).filter(|block| !self.blocks.contains_key(block)).count() as u64;
+        self.charge(new.saturating_mul(unit))?;
+        for block in blocks(unit, base, bytes) {
             *self.blocks.entry(block).or_default() += 1;
         }
         Ok(())
     }
 
     /// Gives back what [`Self::share`] took.
-    pub fn unshare(&mut self, base: u64, bytes: u64) {
+    pub fn unshare(&mut self, unit: u64, base: u64, bytes: u64) {
         if !self.is_limited() {
             return self.discharge(in_pool(bytes));
         }
-        for block in blocks(base, bytes) {
+        for block in blocks(unit, base, bytes) {
             let Some(count) = self.blocks.get_mut(&block) else { continue };
             *count -= 1;
             if *count == 0 {
                 self.blocks.remove(&block);
-                self.discharge(BLOCK);
+                self.discharge(unit);
             }
         }
     }
@@ -276,8 +284,8 @@ impl Quota {
     }
 }
 
-fn blocks(base: u64, bytes: u64) -> impl Iterator<Item = u64> {
-    base / BLOCK..=base.saturating_add(bytes.max(1) - 1) / BLOCK
+fn blocks(unit: u64, base: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    (base / unit..=base.saturating_add(bytes.max(1) - 1) / unit).map(move |number| (unit, number))
 }
 
 #[cfg(test)]
@@ -296,23 +304,25 @@ mod tests {
             [BLOCK, BLOCK, BLOCK, 2 * BLOCK, u64::MAX]
         );
         assert_eq!([u64::MAX, u64::MAX - 1].map(rounded), [u64::MAX; 2]);
+        let sizes = [0, 1, POOL_CHUNK, POOL_CHUNK + 1, u64::MAX].map(imported);
+        assert_eq!(sizes, [POOL_CHUNK, POOL_CHUNK, POOL_CHUNK, 2 * POOL_CHUNK, u64::MAX]);
     }
 
     #[test]
     fn a_block_counts_as_long_as_something_is_in_it() {
         let mut quota = Quota::new(Some(2 * BLOCK));
-        quota.share(0, 512).unwrap();
-        quota.share(512, 512).unwrap();
+        quota.share(BLOCK, 0, 512).unwrap();
+        quota.share(BLOCK, 512, 512).unwrap();
         assert_eq!(quota.used(), BLOCK);
         // Into the second block.
-        quota.share(BLOCK - 512, 1024).unwrap();
+        quota.share(BLOCK, BLOCK - 512, 1024).unwrap();
         assert_eq!(quota.used(), 2 * BLOCK);
-        assert_eq!(quota.share(2 * BLOCK, 1), Err(CudaError::OUT_OF_MEMORY));
-        quota.unshare(0, 512);
-        quota.unshare(BLOCK - 512, 1024);
+        assert_eq!(quota.share(BLOCK, 2 * BLOCK, 1), Err(CudaError::OUT_OF_MEMORY));
+        quota.unshare(BLOCK, 0, 512);
+        quota.unshare(BLOCK, BLOCK - 512, 1024);
         assert_eq!(quota.used(), BLOCK);
-        quota.unshare(512, 512);
-        quota.unshare(512, 512);
+        quota.unshare(BLOCK, 512, 512);
+        quota.unshare(BLOCK, 512, 512);
         assert_eq!(quota.used(), 0);
     }
 

@@ -221,7 +221,9 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
         Origin::AllocatedAsync(_) => Some("memory of pools is not kept"),
         Origin::GraphNode => Some("memory of graphs is not kept"),
         Origin::ModuleGlobal(_) | Origin::LibraryGlobal(_) => Some("variables of device code are not kept"),
-        Origin::Opened | Origin::External => Some("memory of other processes is not opened again"),
+        Origin::Opened | Origin::Imported | Origin::External => {
+            Some("memory of other processes is not opened again")
+        }
     });
     reasons.next()
 }

@@ -12,6 +12,7 @@ use crate::api::PER_THREAD;
 use crate::entry::Api;
 use crate::ffi::HostPtr;
 use crate::pool::drivers_pool;
+use crate::pool::local_pool::readers::has_readers;
 use crate::state::local_pools::mark::Mark;
 use crate::state::local_pools::space::StreamKey;
 use crate::state::local_pools::table::Home;
@@ -20,13 +21,13 @@ use crate::state::memory::ranges::{DeviceRange, HostKind, HostRange};
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const LOCATION_NONE: u32 = 0;
-const LOCATION_DEVICE: u32 = 1;
+pub const LOCATION_DEVICE: u32 = 1;
 const LOCATION_HOST: u32 = 2;
 const LOCATION_NUMA: u32 = 3;
 /// `CU_MEM_ACCESS_FLAGS_PROT_*`.
-const ACCESS_NONE: u32 = 0;
+pub const ACCESS_NONE: u32 = 0;
 const ACCESS_READ: u32 = 1;
-const ACCESS_READ_WRITE: u32 = 3;
+pub const ACCESS_READ_WRITE: u32 = 3;
 /// `CU_MEMPOOL_ATTR_*`.
 const RELEASE_THRESHOLD: i32 = 4;
 const RESERVED_CURRENT: i32 = 5;
@@ -37,14 +38,14 @@ const USED_HIGH: i32 = 8;
 const MEMORY_POOLS_SUPPORTED: i32 = 115;
 
 /// Returns whether this library manages the pools of a device that are made for handles of these types and for `usage`. The driver
-/// manages those that other processes may open, those that other devices may access, and those with a usage of their own.
+/// manages those that other processes may open, those with a usage of their own, and those that other devices may access where the
+/// worker cannot set that.
 pub fn is_local(api: Api, device: i32, handle_types: u32, usage: u16) -> Result<bool, CudaError> {
     let is_supported = api.driver.device(device)?.attribute(MEMORY_POOLS_SUPPORTED) == Ok(1);
-    Ok(may_be_local(api.driver.devices.count(), is_supported, handle_types, usage))
-}
-
-fn may_be_local(visible_devices: i32, is_supported: bool, handle_types: u32, usage: u16) -> bool {
-    visible_devices == 1 && is_supported && handle_types == 0 && usage == 0
+    Ok(is_supported
+        && handle_types == 0
+        && usage == 0
+        && (api.driver.devices.count() == 1 || has_readers(api)))
 }
 
 /// Refuses calls that other threads' captures forbid, and invalidates those captures, as the device does.
@@ -103,7 +104,7 @@ pub fn allocate(api: Api, pool: &Arc<LocalPool>, bytes: u64, stream: u64) -> Res
     let key = key_of(api, stream)?;
     if api.captures(api.stream(stream)?) {
         return match pool.home.place {
-            // Graphs use device memory instead.
+            // Graphs use memory of their own instead.
             LOCATION_DEVICE => Ok(None),
             LOCATION_NONE => Err(CudaError::INVALID_VALUE),
             _ => Err(CudaError::NOT_SUPPORTED),
@@ -188,7 +189,7 @@ impl InDevice {
     /// Implements `cuMemFree`.
     pub fn free(&self, api: Api) -> Result<(), CudaError> {
         check_captures(api)?;
-        let is_unused = api.is_idle() || api.wait_for_work()?;
+        let is_unused = api.is_idle() || api.wait_for_work()? && api.wait_for_others()?;
         self.take(api)?;
         let DeviceRange { start, bytes, context, .. } = self.range;
         self.pool.free_now(api, start..start + bytes, context, is_unused);
@@ -274,7 +275,7 @@ pub fn set_attribute(pool: &LocalPool, number: i32, value: HostPtr) -> Result<()
     Ok(())
 }
 
-/// Returns the access of a location, as the program has set it. The GPU can actually access all of the memory.
+/// Returns the access of a location, as the program has set it. All GPUs can actually access memory of the host.
 pub fn access(api: Api, pool: &LocalPool, place: CUmemLocation) -> Result<u32, CudaError> {
     let state = pool.lock();
     let may = match place.kind {
@@ -301,11 +302,11 @@ pub fn set_access(api: Api, pool: &LocalPool, place: CUmemLocation, flags: u32) 
     if !is_place || !matches!(flags, ACCESS_NONE | ACCESS_READ_WRITE) {
         return Err(CudaError::INVALID_VALUE);
     }
+    if pool.home.is_device_memory() {
+        return pool.set_reader(api, place.id, flags == ACCESS_READ_WRITE);
+    }
     let mut state = pool.lock();
     match (place.kind, flags) {
-        (LOCATION_DEVICE, ACCESS_NONE) if pool.home.is_device_memory() => {
-            return Err(CudaError::INVALID_DEVICE);
-        }
         (LOCATION_DEVICE, ACCESS_NONE) => {
             state.devices.remove(&place.id);
         }
@@ -327,25 +328,5 @@ impl Api {
             let device = self.context().and_then(|context| self.driver.contexts.device_of(context.0));
             pool.is_reached_by(device.unwrap_or(range.device) as i32)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_driver_manages_what_others_may_use() {
-        for (visible_devices, is_supported, handle_types, usage, expected) in [
-            (1, true, 0, 0, true),
-            (2, true, 0, 0, false),
-            (1, false, 0, 0, false),
-            (1, true, 1, 0, false),
-            (1, true, 8, 0, false),
-            (1, true, 0, 2, false),
-        ] {
-            let is_local = may_be_local(visible_devices, is_supported, handle_types, usage);
-            assert_eq!(is_local, expected, "{visible_devices} {is_supported} {handle_types} {usage}");
-        }
     }
 }

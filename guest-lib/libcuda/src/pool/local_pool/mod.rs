@@ -7,6 +7,7 @@
 pub mod all;
 pub mod api;
 mod mark;
+mod readers;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,16 +32,17 @@ impl LocalPool {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let taken = bytes.next_multiple_of(UNIT);
-        let room = self.room_of(stream.context);
+        let context = self.context_for(api, stream.context)?;
+        let room = self.room_of(context);
         let mut state = self.lock();
         let start = match state.take_free(api, room, taken, stream) {
             Some(start) => start,
-            None => match self.grow(api, &mut state, taken, stream.context) {
+            None => match self.grow(api, &mut state, taken, context) {
                 Ok(()) => state.take(room, taken, stream).ok_or(CudaError::OUT_OF_MEMORY)?,
                 Err(error) => state.take_from_others(api, room, taken, stream).ok_or(error)?,
             },
         };
-        self.enter(api, &state, start, bytes, stream.context)?;
+        self.enter(api, &state, start, bytes, context)?;
         state.used.add(bytes);
         state.rooms.entry(room).or_default().used += bytes;
         Ok(start)
@@ -96,8 +98,14 @@ impl LocalPool {
         }
         let least = bytes.next_multiple_of(MIN_BYTES);
         let (start, chunk) = if self.home.is_device_memory() {
+            let readers = self.readers(api, state);
             let make = |bytes: u64| {
                 let address = calls::cuMemAlloc_v2(&mut api.call_in(ContextId(context)), bytes)?.0;
+                readers.set(api, address, context).map_err(|error| {
+                    log::debug!("Memory of a pool has not the access of the pool: {error}");
+                    api.release(address, context);
+                    CudaError::OUT_OF_MEMORY
+                })?;
                 Ok((address, Chunk { bytes, context, host: None }))
             };
             api.with_capture_relaxed(|| {
@@ -268,11 +276,9 @@ impl State {
         }
         self.mark_frees(api, |_| true);
         let mut any = false;
-        for (&context, room) in &mut self.rooms {
+        for room in self.rooms.values_mut() {
             any |= room.space.free_reached(|mark| mark.is_passed(api));
-            if !room.unwaited.is_empty()
-                && api.wait_unless_capturing(&mut api.internal().call_in(ContextId(context))) == Ok(true)
-            {
+            if !room.unwaited.is_empty() && api.internal().wait_for_contexts(|_| true) == Ok(true) {
                 std::mem::take(&mut room.unwaited).into_iter().for_each(|place| room.space.free(place));
                 any = true;
             }

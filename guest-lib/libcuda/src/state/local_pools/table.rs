@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::CudaError;
@@ -107,6 +107,8 @@ pub struct LocalPools {
     pub waiting: AtomicBool,
     /// True if a pool has memory that the GPU cannot access, because there was no context.
     pub orphaned: AtomicBool,
+    /// True if the worker sets the devices that may access memory of these pools. Known once a program with several devices uses pools.
+    pub has_readers: OnceLock<bool>,
 }
 
 impl LocalPools {

@@ -7,7 +7,8 @@ use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId, StreamId};
 
 use crate::call::CallContext;
 use crate::gpu::{CuResult, CudaError};
-use crate::handlers::memory::allocate_async;
+use crate::handlers::graph::capture::captures;
+use crate::handlers::memory::{allocate_async, allocate_in_graph};
 
 /// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
 const RELEASE_THRESHOLD: i32 = 4;
@@ -65,6 +66,22 @@ pub fn cuMemAllocFromPoolAsync(
 ) -> CuResult<(DevicePtr,)> {
     let (pool, stream) = (cx.resolve(pool)?, cx.resolve(stream)?);
     let made = |bytes| Ok(cx.gpu().cuMemAllocFromPoolAsync(bytes, pool, stream)?.0);
+    if captures(cx, stream) {
+        return Ok((allocate_in_graph(cx, bytesize, stream, made)?,));
+    }
     let known = if cx.session.is_limited() { pool as usize } else { 0 };
     Ok((allocate_async(cx, bytesize, known, made)?,))
+}
+
+/// Sets the devices that may access a chunk of a pool of the guest library.
+pub fn pool_memory_readers(cx: &mut CallContext<'_>, dptr: DevicePtr, devices: u64) -> CuResult<()> {
+    if !cx.session.placed.has_peers() {
+        return Err(CudaError::NOT_SUPPORTED);
+    }
+    if dptr.0 == 0 {
+        return Ok(());
+    }
+    let ordinals = (0..u64::BITS).filter(|ordinal| devices & (1 << ordinal) != 0);
+    let readers = ordinals.map(|ordinal| cx.session.device(ordinal)).collect::<CuResult<_>>()?;
+    cx.session.placed.set_readers(cx.gpu(), dptr.0, readers)
 }

@@ -7,8 +7,6 @@ use virtio_cuda_protocol::cuda::{DevicePtr, MemoryPoolId};
 
 use crate::call::CallContext;
 use crate::gpu::{CuResult, RawIpcHandle};
-use crate::handlers::ipc::entered;
-use crate::memory::allocations::Origin;
 use crate::memory::pools;
 use crate::memory::quota;
 
@@ -29,7 +27,8 @@ pub fn cuMemPoolExportPointer(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuRe
     Ok((cx.session.sharing.offer_named(range.base, range.context, offer, None)?,))
 }
 
-/// Opens an allocation of another process. It is charged to this session too, because its owner may end first.
+/// Opens an allocation of another process. It is charged to this session too, because its owner may end first: in whole chunks, because
+/// nothing of one ends before all that is in it.
 pub fn cuMemPoolImportPointer(
     cx: &mut CallContext<'_>,
     pool: MemoryPoolId,
@@ -37,11 +36,16 @@ pub fn cuMemPoolImportPointer(
 ) -> CuResult<(DevicePtr, u64)> {
     let (raw, home) = (cx.resolve(pool)?, cx.owner()?);
     let (offer, _) = cx.session.sharing.look_up(token, POINTER)?;
-    let charged = quota::in_pool(offer.bytes);
-    pools::charge(cx.session, |allocations| allocations.charge(charged))?;
+    let ahead = quota::imported(offer.bytes);
+    pools::charge(cx.session, |allocations| allocations.charge(ahead))?;
     let mut data = RawIpcHandle { reserved: offer.handle };
     // SAFETY: the data lives across the call, and came from the driver.
     let opened = unsafe { cx.gpu().cuMemPoolImportPointer(raw, &mut data) };
-    let dptr = entered(cx, opened, offer.bytes, charged, Origin::AllocatedAsync(0), home)?;
+    let (dptr,) = opened.inspect_err(|_| cx.session.allocations().discharge(ahead))?;
+    let entered = cx.session.allocations().import(dptr, offer.bytes, ahead, home);
+    entered.inspect_err(|_| {
+        // SAFETY: opened above, and the guest does not have its address yet.
+        let _ = unsafe { cx.gpu().cuMemFree_v2(dptr) };
+    })?;
     Ok((DevicePtr(dptr), offer.bytes))
 }

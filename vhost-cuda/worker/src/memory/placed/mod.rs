@@ -10,7 +10,8 @@
 //! for streams that capture, and its wait for the device's work are the driver's. Where placing fails, for whatever reason, the
 //! driver allocates the memory itself; then it cannot move.
 //!
-//! Where the session sees several devices, each region is accessible to its own device, and to those that [`peers`] names.
+//! Where the session sees several devices, each region is accessible to its own device, and to those that [`peers`] names, or that the
+//! guest library names for memory of its pools.
 
 pub mod opened;
 mod peers;
@@ -53,6 +54,8 @@ pub struct Region {
     context: u64,
     /// Devices that keep access to it because of a copy ([`Placed::lend`]).
     lent: Vec<i32>,
+    /// Other devices that have access to it, whichever contexts are peers ([`Placed::set_readers`]). `None`: those of the peers.
+    chosen: Option<Vec<i32>>,
     /// For a region of small allocations.
     slab: Option<Slab>,
     /// True if other processes may have it mapped: then it stays in the device's memory.
@@ -237,7 +240,7 @@ impl Placed {
         let part = make(gpu, bytes_of_region, properties, &readers)?;
         statistics::add_movable_devices(self.device_bit(home.device));
         let (base, slab) = (part.address(), is_small.then(|| Slab::new(BLOCK)));
-        let mut region = Region { part, context, lent: Vec::new(), slab, exported: false };
+        let mut region = Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false };
         let mut state = self.lock();
         // It may have changed meanwhile.
         if let Err(error) = state.peers.apply(gpu, home, &mut region) {

@@ -7,11 +7,13 @@
 //! The driver copies its own memory from any context, whether or not access is enabled. For mapped memory it demands access of
 //! the current context's device, but in `cuMemcpyPeer` (driver 580). [`Placed::lend`] gives that for the rest of the region's
 //! life: work that was queued may come to it at any time.
+//!
+//! Access to memory of pools does not follow peers, but `cuMemPoolSetAccess` ([`Placed::set_readers`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Placed, Region, State};
-use crate::gpu::{CuResult, Driver, with_capture_relaxed};
+use crate::gpu::{CuResult, CudaError, Driver, with_capture_relaxed};
 use crate::home::Home;
 
 /// The contexts that may access memory of others.
@@ -41,7 +43,10 @@ impl Peers {
     ///
     /// Errors: the driver's.
     pub fn apply(&self, gpu: &Driver, owner: Home, region: &mut Region) -> CuResult<()> {
-        let readers = self.readers(owner);
+        let readers = match &region.chosen {
+            Some(chosen) => [owner.device].into_iter().chain(chosen.iter().copied()).collect(),
+            None => self.readers(owner),
+        };
         let others = region.part.readers().filter(|device| !readers.contains(device));
         for device in others.collect::<Vec<_>>() {
             if !region.lent.contains(&device) {
@@ -144,6 +149,27 @@ impl Placed {
         });
         applied.inspect_err(|_| {
             state.peers.ranks.remove(&device);
+        })
+    }
+
+    /// Lets these devices access the allocation at `address`, besides its own, and no others but for copies. It must be a region of
+    /// its own.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for all other memory, and the driver's. The access is as before.
+    pub fn set_readers(&self, gpu: &Driver, address: u64, devices: Vec<i32>) -> CuResult<()> {
+        let _changes = self.changes.lock();
+        let mut state = self.lock();
+        let State { regions, peers, .. } = &mut *state;
+        let region = regions.get_mut(&address).filter(|region| region.slab.is_none() && !region.exported);
+        let region = region.ok_or(CudaError::NOT_SUPPORTED)?;
+        let owner = Home { context: region.context, device: region.part.device() };
+        let before = region.chosen.replace(devices);
+        with_capture_relaxed(gpu, || {
+            peers.apply(gpu, owner, region).inspect_err(|_| {
+                region.chosen = before;
+                // The driver keeps what it does not take away.
+                let _ = peers.apply(gpu, owner, region);
+            })
         })
     }
 
@@ -250,6 +276,47 @@ mod tests {
     }
 
     #[test]
+    fn chosen_readers_do_not_follow_peers() {
+        let _null = IN_USE.lock();
+        null::reset();
+        let gpu = Driver::null();
+        let placed = Placed::new(&gpu, 2, false);
+        let [memory, small] = [BLOCK as usize, 1].map(|bytes| placed.allocate(&gpu, bytes, OTHER).unwrap());
+        enable(&placed, &gpu, ONE, OTHER.context).unwrap();
+        for (chosen, expected) in [(vec![], vec![1]), (vec![0], vec![0, 1]), (vec![1], vec![1])] {
+            placed.set_readers(&gpu, memory, chosen).unwrap();
+            assert_eq!(readers(&placed, memory), expected);
+        }
+        placed.add_rank(&gpu, ONE.device).unwrap();
+        placed.add_rank(&gpu, OTHER.device).unwrap();
+        assert_eq!((readers(&placed, memory), readers(&placed, small)), (vec![1], vec![0, 1]));
+        for address in [small, memory + 1, 7] {
+            let refused = placed.set_readers(&gpu, address, vec![0]);
+            assert_eq!(refused, Err(CudaError::NOT_SUPPORTED), "it has no region of its own");
+        }
+        placed.lend(&gpu, memory, 0).unwrap();
+        placed.set_readers(&gpu, memory, vec![]).unwrap();
+        assert_eq!(readers(&placed, memory), [0, 1], "queued copies may come to it");
+    }
+
+    #[test]
+    fn readers_are_as_before_if_the_driver_fails() {
+        let _null = IN_USE.lock();
+        null::reset();
+        let gpu = Driver::null();
+        let placed = Placed::new(&gpu, 2, false);
+        let memory = placed.allocate(&gpu, BLOCK as usize, OTHER).unwrap();
+        for (from, to) in [(vec![], vec![0]), (vec![0], vec![])] {
+            placed.set_readers(&gpu, memory, from).unwrap();
+            let before = readers(&placed, memory);
+            null::script(0, 1, 999);
+            assert!(placed.set_readers(&gpu, memory, to).is_err());
+            null::script(0, 0, 0);
+            assert_eq!(readers(&placed, memory), before);
+        }
+    }
+
+    #[test]
     fn ranks_of_nccl_reach_each_other() {
         let _null = IN_USE.lock();
         null::reset();
@@ -294,8 +361,7 @@ mod tests {
         null::reset();
         let gpu = Driver::null();
         let placed = Placed::new(&gpu, 2, false);
-        let refused =
-            placed.enable(&gpu, ONE, 10, || Err(crate::gpu::CudaError(704)), || panic!("it was not done"));
+        let refused = placed.enable(&gpu, ONE, 10, || Err(CudaError(704)), || panic!("it was not done"));
         assert!(refused.is_err() && placed.lock().peers.enabled.is_empty());
     }
 }
