@@ -148,6 +148,11 @@ impl Moves {
             phase => phase.name(),
         }
     }
+
+    /// Returns true for a suspended session of which a call waits that may bring it back.
+    pub fn is_waited_for(&self) -> bool {
+        self.phase == Phase::Suspended && self.wanted && !self.held
+    }
 }
 
 #[derive(Debug, Default)]
@@ -519,8 +524,7 @@ impl Residence {
     }
 
     fn report_wake(&self, state: &State, label: u64) {
-        let moves = state.moves;
-        if moves.phase == Phase::Suspended && moves.wanted && !moves.held {
+        if state.moves.is_waited_for() {
             // Without a receiver the daemon is ending.
             let _ = self.wakes.get().map(|wakes| wakes.send(label));
         }

@@ -328,6 +328,13 @@ fn calls_are_refused_when_their_memory_cannot_come_back() {
     fixture.wake();
     fixture.is_asked(TO_RESUME_REFUSED);
     assert_eq!(fixture.state(), "suspended");
+    // A wake-up that was reported before the refusal comes late: no call waits for it any more.
+    suspender.wakes.send(fixture.session.label()).unwrap();
+    let other = Fixture::new(&suspender, 2, 2);
+    suspender.suspend(&other.session, SECOND, false).unwrap();
+    other.wake();
+    other.reaches("running");
+    assert_eq!((fixture.state(), fixture.asked(TO_RESUME)), ("suspended", 1));
     // The next call tries again.
     fixture.script.resume.store(MOVED, Ordering::Relaxed);
     fixture.wake();

@@ -13,7 +13,7 @@ use vhost_cuda_common::link::{MOVED, Moved, NO_DEVICE_MEMORY};
 use super::Suspender;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::PATIENCE;
-use crate::sessions::residence::{Extent, MoveError, Phase};
+use crate::sessions::residence::{Extent, MoveError};
 use crate::sessions::session::Session;
 use crate::shares::room::Room;
 
@@ -35,8 +35,10 @@ fn serve(suspender: &Weak<Suspender>, woken: &Receiver<u64>) {
     for label in woken {
         let Some(suspender) = suspender.upgrade() else { return };
         let session = suspender.sessions.lock().get_mut(&label).and_then(|entry| {
-            // One thread for each session at most.
-            (!std::mem::replace(&mut entry.is_waking, true)).then(|| entry.session.clone())
+            // The label may be older than a refusal of the calls that waited. One thread for each session at most.
+            let begins = entry.session.residence().moves().is_waited_for()
+                && !std::mem::replace(&mut entry.is_waking, true);
+            begins.then(|| entry.session.clone())
         });
         let Some(session) = session else { continue };
         let waking = suspender.clone();
@@ -62,10 +64,9 @@ impl Suspender {
     /// Brings back a session of which a call waits, or lets the call fail.
     fn wake(&self, session: &Session) {
         let result = self.bring_back(session, Instant::now() + WAIT_FOR_ROOM);
-        let moves = session.residence().moves();
         // The operator may have held it meanwhile: then its calls wait.
-        let waits = moves.phase == Phase::Suspended && moves.wanted && !moves.held;
-        if let (Err(error), true) = (result, waits) {
+        let is_waited_for = session.residence().moves().is_waited_for();
+        if let (Err(error), true) = (result, is_waited_for) {
             log!(
                 REFUSALS.level(Level::Warn),
                 "{}: its calls fail, and it stays suspended: {error}",
