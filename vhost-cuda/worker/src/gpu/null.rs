@@ -30,7 +30,7 @@ static FAILURE: AtomicU32 = AtomicU32::new(0);
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static CAPTURES: AtomicU64 = AtomicU64::new(0);
 /// The first words of the arguments of the latest call.
-static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static WORDS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static IMAGE: [u8; 64] = [0; 64];
 
 /// Resets the state, so that the same calls get the same results.
@@ -61,6 +61,18 @@ fn next_handle() -> u64 {
 
 fn next_address() -> u64 {
     DEVICE_BASE + DEVICE_STEP * ADDRESSES.fetch_add(1, RELAXED)
+}
+
+/// Returns an address that a reservation asks for, if it was never returned before. Those before it are not returned any more.
+fn wanted_address(wanted: u64) -> Option<u64> {
+    let index = wanted.checked_sub(DEVICE_BASE)? / DEVICE_STEP;
+    let is_new = wanted.is_multiple_of(DEVICE_STEP)
+        && wanted < WINDOW_BASE
+        && index >= ADDRESSES.load(RELAXED);
+    is_new.then(|| {
+        ADDRESSES.store(index + 1, RELAXED);
+        wanted
+    })
 }
 
 fn number() -> u64 {
@@ -99,6 +111,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
         ("cuLinkComplete", "usize") => IMAGE.len() as u64,
         ("cuLinkComplete", _) => IMAGE.as_ptr() as u64,
         ("cuFuncGetName" | "cuKernelGetName", _) => c"kernel".as_ptr() as u64,
+        ("cuMemAddressReserve", _) => wanted_address(WORDS[2].load(RELAXED)).unwrap_or_else(next_address),
         (_, "CUdeviceptr") => next_address(),
         (_, "c_int" | "c_uint" | "CUdevice" | "CUmemAccess_flags") => number() % 5,
         (_, "usize" | "u64" | "c_ulonglong") => 4096 << (number() % 16),
@@ -145,6 +158,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
     let at = |index: usize| words.get(index).copied().unwrap_or(0);
     WORDS[0].store(at(0), RELAXED);
     WORDS[1].store(at(1), RELAXED);
+    WORDS[2].store(at(2), RELAXED);
     // These must not fail, because the worker rightly ends the process then.
     if function != "cuMemHostUnregister"
         && FAIL_IN.fetch_update(RELAXED, RELAXED, |left| left.checked_sub(1)) == Ok(1)

@@ -57,6 +57,8 @@ pub struct Quota {
     primaries: BTreeSet<i32>,
     /// True if a charge was refused since [`Quota::take_refusal`].
     refused: bool,
+    /// True while the machine is not charged ([`Quota::set_left`]).
+    left: bool,
     /// Bytes, and the context with which they end (0: none).
     holders: HashMap<Holder, (u64, u64)>,
 }
@@ -93,6 +95,19 @@ impl Quota {
     /// Counts all charges for the machine, too, from now on.
     pub fn join(&mut self, machine: Share) {
         self.machine = Some(machine);
+    }
+
+    /// Gives all charges back to the machine, or takes them again: whether the session leaves for another worker, which charges the same. The
+    /// charges of this worker do not change meanwhile.
+    pub fn set_left(&mut self, left: bool) {
+        let primaries = self.primaries.len() as u64 * CONTEXT_BYTES;
+        let before = std::mem::replace(&mut self.left, left);
+        if let Some(machine) = self.machine.as_ref().filter(|_| before != left) {
+            match left {
+                true => machine.discharge(self.used.saturating_add(primaries)),
+                false => machine.force(self.used.saturating_add(primaries)),
+            }
+        }
     }
 
     /// Returns whether there is a limit.
@@ -346,6 +361,10 @@ mod tests {
         assert_eq!(quota.charge(101), Err(CudaError::OUT_OF_MEMORY));
         quota.charge(70).unwrap();
         assert!(quota.take_refusal() && !quota.take_refusal());
+        assert_eq!(quota.memory(), Some((100, 30)));
+        quota.set_left(true);
+        assert_eq!((quota.memory(), quota.used()), (Some((100, 100)), 70));
+        quota.set_left(false);
         assert_eq!(quota.memory(), Some((100, 30)));
         quota.discharge(1000);
         assert_eq!(quota.memory(), Some((100, 100)), "no more than was taken");

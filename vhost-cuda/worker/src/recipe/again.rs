@@ -9,7 +9,7 @@ use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
 use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
 
 use super::class::Class;
-use super::kept::{Bulk, Call, Key, Recipe, State};
+use super::kept::{Bulk, Call, Key, Recipe};
 use super::rule::Rule;
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle, note, rule};
@@ -49,6 +49,13 @@ impl Again {
         let mut calls: Vec<_> = all.collect();
         drop(state);
         calls.sort_by_key(|(_, call)| call.number);
+        Self::of(session, target, calls)
+    }
+
+    /// Prepares these calls, with the things that each makes or sets. Waits for the daemon's cache of images.
+    ///
+    /// Errors: the reason, for people.
+    pub fn of(session: &SessionState, target: Target, calls: Vec<(Key, Call)>) -> Result<Self, String> {
         if calls.iter().filter(|(_, call)| matches!(call.bulk, Bulk::Image(_))).count() > MAX_IMAGES {
             return Err(format!("it has more than {MAX_IMAGES} images of device code"));
         }
@@ -67,7 +74,7 @@ impl Again {
 }
 
 /// Returns whether settings of this class outlive the driver's objects.
-fn stays(class: Class) -> bool {
+pub fn stays(class: Class) -> bool {
     matches!(class, Class::Session | Class::Thread)
 }
 
@@ -105,9 +112,9 @@ fn step(session: &SessionState, target: Target, key: Key, call: Call) -> Result<
     Ok(Step { call, key, image, variables })
 }
 
-/// Empties a recipe.
+/// Empties a recipe of all that ends with the driver's objects.
 fn restart(recipe: &Recipe) {
-    *recipe.0.lock() = State::default();
+    recipe.0.lock().restart(|key| stays(key.class));
 }
 
 impl Step {

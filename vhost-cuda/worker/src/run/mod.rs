@@ -13,6 +13,7 @@ pub(super) mod executor;
 pub(super) mod gate;
 pub(super) mod lag;
 pub(super) mod lane;
+pub(super) mod left;
 pub(super) mod lifecycle;
 pub(super) mod marks;
 pub(super) mod new_lane;

@@ -11,7 +11,7 @@
 //! part meanwhile: each part of its memory is either on the card or in the store.
 
 pub mod deep;
-mod digests;
+pub(super) mod digests;
 mod idle;
 pub(super) mod pages;
 pub(super) mod parts;
