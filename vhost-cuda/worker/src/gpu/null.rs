@@ -66,9 +66,8 @@ fn next_address() -> u64 {
 /// Returns an address that a reservation asks for, if it was never returned before. Those before it are not returned any more.
 fn wanted_address(wanted: u64) -> Option<u64> {
     let index = wanted.checked_sub(DEVICE_BASE)? / DEVICE_STEP;
-    let is_new = wanted.is_multiple_of(DEVICE_STEP)
-        && wanted < WINDOW_BASE
-        && index >= ADDRESSES.load(RELAXED);
+    let is_new =
+        wanted.is_multiple_of(DEVICE_STEP) && wanted < WINDOW_BASE && index >= ADDRESSES.load(RELAXED);
     is_new.then(|| {
         ADDRESSES.store(index + 1, RELAXED);
         wanted

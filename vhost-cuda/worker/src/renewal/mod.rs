@@ -88,7 +88,8 @@ fn stop(session: &SessionState, executors: &mut Executors) -> Result<Vec<Left>, 
 }
 
 fn written(session: &SessionState, threads: &[Left], pipe: File) -> Result<u64, String> {
-    let bytes = writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())?;
+    let bytes =
+        writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())?;
     session.allocations().quota.set_left(true);
     Ok(bytes)
 }
