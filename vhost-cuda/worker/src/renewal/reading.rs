@@ -18,7 +18,7 @@ use super::form;
 use crate::gpu::CudaError;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::pages::GuestPages;
-use crate::memory::placed::left::{AllocationRow, RegionRow, reserve_at};
+use crate::memory::placed::left::{AllocationRow, RegionRow, reserve_at, taken_by};
 use crate::memory::reservations::left::{CreatedRow, MappingRow, SpanRow};
 use crate::memory::window::{Area, Registration};
 use crate::objects::MAX_OBJECTS;
@@ -337,7 +337,8 @@ impl Tables {
             let is_there = match origin {
                 Origin::Allocated => {
                     entered += 1;
-                    placed.room_of(base).is_some_and(|(of, room)| of == context && bytes <= room)
+                    // All that it takes on the card is charged.
+                    placed.room_of(base) == Some((context, taken_by(bytes)))
                 }
                 Origin::Mapped => {
                     let mapping = reservations.mapping(base);
