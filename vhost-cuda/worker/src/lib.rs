@@ -38,8 +38,8 @@ use ending::{end_process, end_process_of_guest};
 use memory::pages::{GuestFile, GuestPages};
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_LOAD, TO_MEMORY, TO_POOL, TO_PROFILE,
-    TO_ENTER, TO_LEAVE, TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_ENTER, TO_FORGET, TO_LEAVE, TO_LOAD, TO_MEMORY,
+    TO_POOL, TO_PROFILE, TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE,
     TO_STAY, TO_SUSPEND, TO_UNPIN,
 };
 // The names by which `handlers` refers to these modules.

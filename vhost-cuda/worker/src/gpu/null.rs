@@ -76,9 +76,8 @@ fn next_address() -> u64 {
 /// Returns an address that a reservation asks for, if it was never returned before.
 fn wanted_address(wanted: u64) -> Option<u64> {
     let index = wanted.checked_sub(DEVICE_BASE)? / DEVICE_STEP;
-    let is_new = wanted.is_multiple_of(DEVICE_STEP)
-        && wanted < WINDOW_BASE
-        && index >= ADDRESSES.load(RELAXED);
+    let is_new =
+        wanted.is_multiple_of(DEVICE_STEP) && wanted < WINDOW_BASE && index >= ADDRESSES.load(RELAXED);
     (is_new && WANTED.lock().insert(wanted)).then_some(wanted)
 }
 

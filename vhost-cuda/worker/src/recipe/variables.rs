@@ -145,7 +145,8 @@ impl Variables {
         };
         let owner = Key { class, id: head.owner, context: 0 };
         if head.offset == 0 {
-            let taken = self.0.iter().map(|variable| variable.contents.capacity() + VARIABLE_BYTES).sum::<usize>();
+            let taken =
+                self.0.iter().map(|variable| variable.contents.capacity() + VARIABLE_BYTES).sum::<usize>();
             let bytes = usize::try_from(head.bytes).ok()?;
             taken.checked_add(bytes).filter(|all| *all <= MAX_BYTES + MAX_VARIABLES * VARIABLE_BYTES)?;
             if self.0.len() >= MAX_VARIABLES || !self.is_whole() {

@@ -6,8 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use vhost_cuda_common::link::{
-    FROM_REPLY, Frame, MOVED, MoveTerms, TO_RESUME, TO_SHARE, TO_SUSPEND, ToWorker, moved_of,
-    receive_reply,
+    FROM_REPLY, Frame, MOVED, MoveTerms, TO_RESUME, TO_SHARE, TO_SUSPEND, ToWorker, receive_reply,
 };
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode, RESERVATIONS_BASE, ResultHeader,
@@ -90,11 +89,7 @@ impl Guest {
         guest.make(Opcode::cuMemFree_v2, &[&small[1].to_le_bytes()], &[]);
         guest.map_created();
         guest.register();
-        guest.make(
-            Opcode::window_claim,
-            &[&CLAIM.to_le_bytes(), &(4 * PAGE_BYTES).to_le_bytes()],
-            &[],
-        );
+        guest.make(Opcode::window_claim, &[&CLAIM.to_le_bytes(), &(4 * PAGE_BYTES).to_le_bytes()], &[]);
         guest.share_lane();
         guest
     }
@@ -165,7 +160,8 @@ impl Guest {
         let arguments = [PAGES, 2 * PAGE_BYTES].map(u64::to_le_bytes).concat();
         let arguments = [&arguments[..], &0_u32.to_le_bytes()].concat();
         let payload = payload_with(0, Opcode::cuMemHostRegister_v2, &arguments, &[]);
-        let mut frame = Frame::of_payload(ToWorker { flags: FLAG_KEEP, tag: 5, ..ToWorker::default() }, payload);
+        let mut frame =
+            Frame::of_payload(ToWorker { flags: FLAG_KEEP, tag: 5, ..ToWorker::default() }, payload);
         frame.out_entries = [9, 3].map(|page| entry(page, 1)).to_vec();
         let id = self.submit(frame);
         self.result(id);
@@ -210,12 +206,11 @@ impl Guest {
         assert_eq!(self.ask(kind, terms), Some(MOVED));
     }
 
+    /// On this thread: it may be the last one that uses a context.
     fn ask(&mut self, kind: u32, terms: MoveTerms) -> Option<u32> {
-        let mut frame = Frame::of_payload(ToWorker::default(), terms.as_bytes().to_vec());
-        self.last += 1;
-        (frame.header.kind, frame.header.id) = (kind, self.last);
-        suspend::start(self.session.state, &frame, &self.replies);
-        moved_of(&self.answer(self.last)).map(|moved| moved.outcome)
+        let mut told = None;
+        suspend::execute(self.session.state, kind == TO_SUSPEND, terms, |moved| told = Some(moved.outcome));
+        told
     }
 
     /// Ends the process.

@@ -453,7 +453,8 @@ impl Tables {
                 Some((at, number)) => {
                     let area = session.window().find(at.tag, true);
                     let place = session.order.take_again(number, at.consumed);
-                    let place = area.zip(place).and_then(|(area, place)| LeftPlace::new(area, place, at.consumed));
+                    let place =
+                        area.zip(place).and_then(|(area, place)| LeftPlace::new(area, place, at.consumed));
                     Some(place.ok_or("a thread has a lane that does not exist")?)
                 }
             };

@@ -224,6 +224,10 @@ fn what_is_cut_or_too_much_does_not_enter() {
         let reason = entered(&mut other, &stream, HOST_MEMORY);
         end_suspended(other);
         let may_lack = [parts::kind::RETAINS, parts::kind::REGISTRATIONS, parts::kind::LIBRARIES];
-        assert!(reason.is_some() || may_lack.contains(&parts[missing].0), "part {missing}: {:?}", parts[missing].0);
+        assert!(
+            reason.is_some() || may_lack.contains(&parts[missing].0),
+            "part {missing}: {:?}",
+            parts[missing].0
+        );
     }
 }

@@ -99,7 +99,9 @@ fn memory(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result
     let reservations = session.reservations();
     let placed = session.placed.lock();
     let allocations = session.allocations();
-    let rows = reservations.rows().ok_or_else(|| malformed("allocations of other processes, or in arrays, are not carried"))?;
+    let rows = reservations
+        .rows()
+        .ok_or_else(|| malformed("allocations of other processes, or in arrays, are not carried"))?;
     write_rows(&mut to, kind::RESERVED, &rows.reserved)?;
     write_rows(&mut to, kind::LENT, &rows.lent)?;
     write_rows(&mut to, kind::CLAIMED, &window.claimed())?;

@@ -282,11 +282,7 @@ impl Executors {
         Ok(())
     }
 
-    fn start(
-        &self,
-        name: &str,
-        work: Work,
-    ) -> Result<Executor, u32> {
+    fn start(&self, name: &str, work: Work) -> Result<Executor, u32> {
         self.start_with(name, work, Arc::default(), None)
     }
 

@@ -224,12 +224,7 @@ impl Lane {
     }
 
     /// Returns false if the call has turned back ([`ThreadState::left`]). Its record is in the lane still.
-    fn execute(
-        &mut self,
-        session: &'static SessionState,
-        thread: &mut ThreadState,
-        record: Record,
-    ) -> bool {
+    fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) -> bool {
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
         let internal = is_internal(&frame.payload);

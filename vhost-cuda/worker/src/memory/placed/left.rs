@@ -103,11 +103,16 @@ impl Placed {
         allocations: &[AllocationRow],
     ) -> Result<(), String> {
         if regions.len() > self.limit {
-            return Err(format!("it has {} regions of memory, and this worker may have {}", regions.len(), self.limit));
+            return Err(format!(
+                "it has {} regions of memory, and this worker may have {}",
+                regions.len(),
+                self.limit
+            ));
         }
         let is_good = |row: &RegionRow| {
             let end = row.base.checked_add(row.bytes);
-            let has_blocks = row.bytes > 0 && row.base.is_multiple_of(BLOCK) && row.bytes.is_multiple_of(BLOCK);
+            let has_blocks =
+                row.bytes > 0 && row.base.is_multiple_of(BLOCK) && row.bytes.is_multiple_of(BLOCK);
             let is_slab = row.is_shared == 1 && row.bytes == BLOCK;
             has_blocks && end.is_some_and(|end| end < 1 << 63) && (row.is_shared == 0 || is_slab)
         };
@@ -117,7 +122,8 @@ impl Placed {
         }
         let mut by_region = BTreeMap::<u64, BTreeMap<u64, u64>>::new();
         for row in allocations {
-            let offset = row.address.checked_sub(row.region).ok_or("an allocation lies outside of its region")?;
+            let offset =
+                row.address.checked_sub(row.region).ok_or("an allocation lies outside of its region")?;
             by_region.entry(row.region).or_default().insert(offset, row.bytes);
         }
         let mut covers = covers(regions).into_iter().map(Arc::new).peekable();
@@ -149,7 +155,8 @@ impl Placed {
             if let Some(slab) = &slab {
                 state.slabs.insert((row.context, slab.longest(), row.base));
             }
-            let properties = RawAllocation { gpu_direct_rdma: self.is_open_to_peers.into(), ..properties(device) };
+            let properties =
+                RawAllocation { gpu_direct_rdma: self.is_open_to_peers.into(), ..properties(device) };
             let mapping = Mapping::new(row.base, row.bytes, access_of(&[device]));
             let part = Part::new(Some(0), row.bytes, properties, vec![mapping]).away();
             let (context, cover) = (row.context, Some(cover));
@@ -219,7 +226,10 @@ mod tests {
         let second = COVER + BLOCK;
         assert_eq!(of(&[row(second, BLOCK), row(second + BLOCK, 2 * BLOCK)]), [(1, 1)]);
         assert_eq!(of(&[row(second, COVER), row(4 * COVER, COVER)]), [(1, 2), (4, 1)]);
-        assert_eq!(of(&[row(second, BLOCK), row(2 * COVER, 3 * COVER), row(6 * COVER, BLOCK)]), [(1, 4), (6, 1)]);
+        assert_eq!(
+            of(&[row(second, BLOCK), row(2 * COVER, 3 * COVER), row(6 * COVER, BLOCK)]),
+            [(1, 4), (6, 1)]
+        );
         assert!(of(&[]).is_empty());
     }
 }

@@ -25,7 +25,12 @@ impl Window {
     /// Maps an area of another worker at the same address.
     ///
     /// Errors: the reason.
-    pub fn restore(&mut self, memory: Arc<GuestPages>, area: Area, entries: Vec<MemEntry>) -> Result<(), String> {
+    pub fn restore(
+        &mut self,
+        memory: Arc<GuestPages>,
+        area: Area,
+        entries: Vec<MemEntry>,
+    ) -> Result<(), String> {
         let list = PageList::for_window(memory, entries).map_err(|_| "an area is not in guest memory")?;
         if list.bytes() != area.bytes {
             return Err("an area has another length than its pages".to_owned());
