@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A session with something of each kind that goes to another worker, in this process, with the driver without a device.
 
+use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use vhost_cuda_common::link::{
-    FROM_REPLY, Frame, MOVED, MoveTerms, TO_RESUME, TO_SHARE, TO_SUSPEND, ToWorker, moved_of, receive_reply,
+    FROM_REPLY, Frame, MOVED, MoveTerms, TO_RESUME, TO_SHARE, TO_SUSPEND, ToWorker, receive_reply,
 };
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode, RESERVATIONS_BASE, ResultHeader,
@@ -48,6 +49,8 @@ pub struct Guest {
     pub replies: Arc<Replies>,
     daemon: UnixStream,
     last: u64,
+    /// Answers that nobody has asked for yet.
+    answers: HashMap<u64, Vec<u8>>,
 }
 
 impl Guest {
@@ -59,7 +62,12 @@ impl Guest {
         let waking = replies.clone();
         session.state.gate.on_wake(move || waking.wake());
         let executors = Executors::new(session.state, replies.clone());
-        Self { session, executors, replies, daemon, last: 0 }
+        Self { session, executors, replies, daemon, last: 0, answers: HashMap::new() }
+    }
+
+    /// A process whose requests have ids behind this one.
+    pub fn behind(last: u64) -> Self {
+        Self { last, ..Self::new(true) }
     }
 
     /// A process with objects and memory of all kinds.
@@ -115,13 +123,16 @@ impl Guest {
         results.to_vec()
     }
 
-    /// Receives the answer to a request, which must be the next one.
+    /// Receives the answer to a request, whatever else is answered before.
     pub fn answer(&mut self, id: u64) -> Vec<u8> {
         loop {
+            if let Some(payload) = self.answers.remove(&id) {
+                return payload;
+            }
             let (header, payload) = receive_reply(&self.daemon).expect("a frame").expect("no end");
             if header.kind == FROM_REPLY {
-                assert_eq!((header.id, header.status), (id, REPLY_OK));
-                return payload;
+                assert_eq!(header.status, REPLY_OK, "request {}", header.id);
+                assert!(self.answers.insert(header.id, payload).is_none(), "request {}: twice", header.id);
             }
         }
     }
@@ -186,13 +197,20 @@ impl Guest {
         self.moves(TO_RESUME, MoveTerms::default());
     }
 
+    /// Resumes the session if that is possible.
+    pub fn try_to_resume(&mut self) {
+        self.ask(TO_RESUME, MoveTerms::default());
+    }
+
     fn moves(&mut self, kind: u32, terms: MoveTerms) {
-        let mut frame = Frame::of_payload(ToWorker::default(), terms.as_bytes().to_vec());
-        self.last += 1;
-        (frame.header.kind, frame.header.id) = (kind, self.last);
-        suspend::start(self.session.state, &frame, &self.replies);
-        let answer = self.answer(self.last);
-        assert_eq!(moved_of(&answer).map(|moved| moved.outcome), Some(MOVED));
+        assert_eq!(self.ask(kind, terms), Some(MOVED));
+    }
+
+    /// On this thread: it may be the last one that uses a context.
+    fn ask(&mut self, kind: u32, terms: MoveTerms) -> Option<u32> {
+        let mut told = None;
+        suspend::execute(self.session.state, kind == TO_SUSPEND, terms, |moved| told = Some(moved.outcome));
+        told
     }
 
     /// Ends the process.
@@ -201,6 +219,23 @@ impl Guest {
         self.executors.end();
         drop(self.session);
     }
+}
+
+/// Returns the stream of a session that is suspended deeply, and goes on with it.
+pub fn stream_of(guest: &mut Guest) -> Vec<u8> {
+    let mut stream = Vec::new();
+    let threads = super::stop(guest.session.state, &mut guest.executors).expect("it can leave");
+    super::writing::session(&mut stream, guest.session.state, &threads).expect("it can be written");
+    super::go_on(guest.session.state);
+    stream
+}
+
+/// Ends a guest whose session is suspended, or of no use.
+pub fn end_suspended(guest: Guest) {
+    let gate = &guest.session.state.gate;
+    gate.open();
+    gate.unseal();
+    guest.end();
 }
 
 /// Pages of guest memory.

@@ -88,10 +88,9 @@ fn stop(session: &SessionState, executors: &mut Executors) -> Result<Vec<Left>, 
 }
 
 fn written(session: &SessionState, threads: &[Left], pipe: File) -> Result<u64, String> {
-    let bytes =
-        writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())?;
+    // The other worker charges the same while it reads.
     session.allocations().quota.set_left(true);
-    Ok(bytes)
+    writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())
 }
 
 /// Lets the session go on in this worker, if it was about to leave or has left.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use vhost_cuda_common::link::{Frame, MAX_ENTRIES, MAX_PAYLOAD_BYTES, TO_CALL, ToWorker};
 use vhost_cuda_common::parts::{self, kind, malformed, read_rows};
+use vhost_cuda_common::statistics;
 use virtio_cuda_protocol::transport::MemEntry;
 use zerocopy::FromBytes;
 
@@ -18,7 +19,7 @@ use super::form;
 use crate::gpu::CudaError;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::pages::GuestPages;
-use crate::memory::placed::left::{AllocationRow, RegionRow, reserve_at};
+use crate::memory::placed::left::{AllocationRow, RegionRow, reserve_at, taken_by};
 use crate::memory::reservations::left::{CreatedRow, MappingRow, SpanRow};
 use crate::memory::window::{Area, Registration};
 use crate::objects::MAX_OBJECTS;
@@ -323,6 +324,9 @@ impl Tables {
         let charged = self.created.iter().try_for_each(|row| allocations.charge(row.bytes));
         charged.map_err(failed("its memory is more than it may have"))?;
         let created = reservations.restore_created(device, &self.created, &self.mappings)?;
+        if !created.is_empty() {
+            statistics::add_movable_devices(session.placed.device_bit(device));
+        }
         drop(allocations);
         session.placed.restore(gpu, device, &self.regions, &self.allocations)?;
         self.check_registrations(&window)?;
@@ -337,7 +341,8 @@ impl Tables {
             let is_there = match origin {
                 Origin::Allocated => {
                     entered += 1;
-                    placed.room_of(base).is_some_and(|(of, room)| of == context && bytes <= room)
+                    // All that it takes on the card is charged.
+                    placed.room_of(base) == Some((context, taken_by(bytes)))
                 }
                 Origin::Mapped => {
                     let mapping = reservations.mapping(base);

@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::fixture::*;
 use super::*;
 use crate::memory::allocations::Range;
+use crate::memory::reservations::left::SpanRow;
 use crate::recipe::left::{bytes_of, capture_mode, settings};
 
 const HOST_MEMORY: u64 = 1 << 30;
@@ -65,6 +66,7 @@ struct Facts {
     regions: String,
     reservations: String,
     areas: String,
+    claimed: Vec<SpanRow>,
     registrations: String,
     retains: String,
     calls: Vec<Vec<u8>>,
@@ -89,12 +91,20 @@ fn facts(session: &SessionState) -> Facts {
         unsafe { room.load(&mut chunk) };
         (address, chunk)
     });
+    // One lock after the other.
+    let ranges = session.allocations().ranges().copied().collect();
+    let used = session.allocations().quota.used();
+    let regions = format!("{:?}", session.placed.lock().rows());
+    let reservations = format!("{:?}", session.reservations().rows());
+    let areas = format!("{:?}", session.window().rows(&session.memory()));
+    let claimed = session.window().claimed();
     Facts {
-        ranges: session.allocations().ranges().copied().collect(),
-        used: session.allocations().quota.used(),
-        regions: format!("{:?}", session.placed.lock().rows()),
-        reservations: format!("{:?}", session.reservations().rows()),
-        areas: format!("{:?} {:?}", session.window().rows(&session.memory()), session.window().claimed()),
+        ranges,
+        used,
+        regions,
+        reservations,
+        areas,
+        claimed,
         registrations: format!("{:?}", deep.registrations),
         retains: format!("{:?}", deep.retains),
         calls: deep.again.0.iter().map(|step| bytes_of(&step.call).unwrap()).collect(),
@@ -123,13 +133,16 @@ fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
     let mut producer = Producer::new(lane(&guest));
     let query = payload(Opcode::cuStreamGetPriority, &STREAM.to_le_bytes(), &[]);
     let _ = producer.push(Kind::Wait, 1, &[&query]);
+    let wait = |reply: u64| [reply, 0].map(u64::to_le_bytes).concat();
+    let waits = guest.send(Opcode::session_wait, &wait(1), &[]);
+    guest.result(waits);
     let mut room = [0; 64];
-    while producer.reply(1, &mut room).is_none() {
-        thread::yield_now();
-    }
+    assert!(producer.reply(1, &mut room).is_some());
     guest.suspend();
-    // Its next call waits at the gate.
+    // Its next calls wait at the gate: one in the lane, for whose answer a request waits, and a request.
     let _ = producer.push(Kind::Wait, 2, &[&query]);
+    let waits = guest.send(Opcode::session_wait, &wait(2), &[]);
+    let calls = guest.send(Opcode::cuStreamGetPriority, &STREAM.to_le_bytes(), &[]);
     let before = facts(session);
     let parts = [&before.calls, &before.settings, &before.variables].map(Vec::len);
     assert_eq!(parts, [4, 2, 1], "{before:?}");
@@ -143,21 +156,19 @@ fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
     assert_eq!(again.len(), stream.len());
     assert_eq!(producer.reply(2, &mut room), None);
     stay(session);
-    session.gate.open();
-    session.gate.unseal();
-    guest.end();
+    end_suspended(guest);
 
-    let mut other = Guest::new(true);
+    let mut other = Guest::behind(calls);
     assert_eq!(entered(&mut other, &stream, HOST_MEMORY), None);
     let mut after = facts(other.session.state);
     // The one that has entered has not asked the first one's questions.
     after.lanes.clone_from(&before.lanes);
     assert_eq!(after, before);
     other.resume();
-    // The area is at the same address in this process.
-    while producer.reply(2, &mut room).is_none() {
-        thread::yield_now();
-    }
+    // The area is at the same address.
+    other.result(waits);
+    assert!(producer.reply(2, &mut room).is_some());
+    other.result(calls);
     // It can leave once more.
     other.suspend();
     assert!(left(&mut other).is_ok());
@@ -182,11 +193,11 @@ fn what_is_cut_or_too_much_does_not_enter() {
     guest.suspend();
     let stream = left(&mut guest).unwrap();
     stay(guest.session.state);
-    session_ends(guest);
+    end_suspended(guest);
     let refuse = |stream: &[u8], most: u64| {
         let mut other = Guest::new(true);
         let reason = entered(&mut other, stream, most);
-        session_ends(other);
+        end_suspended(other);
         reason.expect("it enters")
     };
     assert!(refuse(&stream, 1 << 20).contains("not enough host memory"));
@@ -211,7 +222,7 @@ fn what_is_cut_or_too_much_does_not_enter() {
         }
         let mut other = Guest::new(true);
         let reason = entered(&mut other, &stream, HOST_MEMORY);
-        session_ends(other);
+        end_suspended(other);
         let may_lack = [parts::kind::RETAINS, parts::kind::REGISTRATIONS, parts::kind::LIBRARIES];
         assert!(
             reason.is_some() || may_lack.contains(&parts[missing].0),
@@ -219,12 +230,4 @@ fn what_is_cut_or_too_much_does_not_enter() {
             parts[missing].0
         );
     }
-}
-
-/// Ends a guest whose session is suspended, or of no use.
-fn session_ends(guest: Guest) {
-    let session = guest.session.state;
-    session.gate.open();
-    session.gate.unseal();
-    guest.end();
 }

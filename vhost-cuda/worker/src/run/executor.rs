@@ -66,8 +66,8 @@ pub enum Message {
     Frame(Frame, Instant),
     /// A request to look at the lane.
     Wake,
-    /// A request to hand over the state of the guest thread with this number, and to wait until the session stays.
-    Leave(u32, Sender<Left>),
+    /// A request to hand over the state of the guest thread with this number, and to wait until the departure of this number is over.
+    Leave(u32, u64, Sender<Left>),
 }
 
 /// The replies to the daemon.
@@ -128,9 +128,10 @@ impl Executors {
             return Err("it is being profiled");
         }
         let until = Instant::now() + PATIENCE;
+        let departure = self.session.gate.departure().ok_or("it does not leave")?;
         let (sender, parked) = channel();
         let told = |executor: &Executor, number, sender: &Sender<Left>| {
-            executor.inbox.send(Message::Leave(number, sender.clone())).is_ok()
+            executor.inbox.send(Message::Leave(number, departure, sender.clone())).is_ok()
         };
         let threads = self.threads.iter().filter(|(number, executor)| told(executor, **number, &sender));
         let count = threads.count();
@@ -351,15 +352,15 @@ fn serve(
         };
         match message {
             None if held_back.is_empty() => return,
-            None => session.gate.wait_to_stay(),
+            None => session.gate.departure().into_iter().for_each(|now| session.gate.wait_to_stay(now)),
             Some(Message::Wake) => {}
-            Some(Message::Leave(number, parked)) => {
-                if session.gate.has_left() {
+            Some(Message::Leave(number, departure, parked)) => {
+                if session.gate.departure() == Some(departure) {
                     let frames = held_back.iter().map(|(frame, _)| copy_of(frame)).collect();
                     let waits = channels.waits.all();
                     // Nobody takes it if another executor has taken too long.
                     let _ = parked.send(Left::new(number, thread, lane.as_ref(), waits, frames));
-                    session.gate.wait_to_stay();
+                    session.gate.wait_to_stay(departure);
                 }
             }
             Some(Message::Frame(frame, came)) if session.gate.has_left() && frame.header.kind == TO_CALL => {

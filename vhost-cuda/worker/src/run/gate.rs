@@ -79,6 +79,8 @@ struct State {
     woken: bool,
     /// The number of times that the daemon has refused to resume the session.
     refusals: u64,
+    /// The number of times that the session has begun to leave.
+    departures: u64,
     wake: Option<Wake>,
 }
 
@@ -174,7 +176,8 @@ impl Gate {
 
     /// Turns back all calls that wait, and those that come, until [`Self::stay`].
     pub fn leave(&self) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.departures += 1;
         self.left.store(true, Ordering::SeqCst);
         drop(state);
         self.changed.notify_all();
@@ -195,10 +198,16 @@ impl Gate {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Waits while the session leaves, or has left, this worker.
-    pub fn wait_to_stay(&self) {
+    /// Returns the number of the present departure, if the session leaves, or has left, this worker.
+    pub fn departure(&self) -> Option<u64> {
+        let state = self.state.lock();
+        self.has_left().then_some(state.departures)
+    }
+
+    /// Waits until the departure with this number is over.
+    pub fn wait_to_stay(&self, departure: u64) {
         let mut state = self.state.lock();
-        while self.has_left() {
+        while self.has_left() && state.departures == departure {
             self.changed.wait(&mut state);
         }
     }
@@ -386,9 +395,14 @@ mod tests {
         });
         assert!(gate.has_left() && gate.enter(slot).is_err());
         std::thread::scope(|scope| {
-            let parked = scope.spawn(|| gate.wait_to_stay());
+            assert_eq!(gate.departure(), Some(1));
+            let parked = scope.spawn(|| gate.wait_to_stay(1));
             gate.stay();
+            assert_eq!(gate.departure(), None);
+            // At once again: the first departure is over nevertheless.
+            gate.leave();
             parked.join().unwrap();
+            gate.stay();
             let again = scope.spawn(|| gate.enter(slot).map(drop));
             while !gate.state.lock().woken {
                 thread::sleep(LOOK);

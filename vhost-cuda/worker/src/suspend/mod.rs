@@ -92,7 +92,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
 
 /// Suspends or resumes, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the daemon may send the next
 /// request then.
-fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answer: impl FnOnce(Moved)) {
+pub fn execute(session: &'static SessionState, leaves: bool, terms: MoveTerms, answer: impl FnOnce(Moved)) {
     may_look_while_others_capture(&session.gpu);
     let begun = Instant::now();
     let recorded = session.profile.begin();

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use vhost_cuda_common::statistics;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::super::quota::BLOCK;
+use super::slab::{self, Slab};
 use super::{Allocation, Placed, Region, State, access_of, properties};
 use crate::gpu::{Driver, RawAllocation};
-use crate::memory::placed::slab::Slab;
+use crate::memory::quota::{self, BLOCK};
 use crate::suspend::parts::{Mapping, Part};
 
 /// Reservations of other workers' addresses begin at multiples of this, and are multiples of it.
@@ -170,6 +170,14 @@ impl Placed {
             statistics::add_movable_devices(self.device_bit(device));
         }
         Ok(())
+    }
+}
+
+/// Returns the bytes that an allocation of `bytes` bytes takes in its region.
+pub fn taken_by(bytes: u64) -> u64 {
+    match quota::alone(bytes) {
+        0 => bytes.max(1).next_multiple_of(slab::UNIT),
+        alone => alone,
     }
 }
 
