@@ -588,6 +588,8 @@ impl Residence {
             moves if moves.saved => return Err(MoveError::Saved),
             _ => state.renewing = true,
         }
+        // A worker that has begun to leave, and stays, reports again that a call waits.
+        state.wakes = state.wakes.saturating_add(WAKES);
         Ok(Renewing(self))
     }
 

@@ -142,6 +142,22 @@ fn every_failure_leaves_the_session_with_its_worker_as_it_ran() {
 }
 
 #[test]
+fn a_session_may_fail_to_leave_as_often_as_one_likes() {
+    let suspender = plain();
+    let fixture = Fixture::new(&suspender, 1, 1);
+    suspender.suspend(&fixture.session, SECOND, true).unwrap();
+    *fixture.script.obstacle.lock() = Some("a link is under way".into());
+    for _ in 0..10 {
+        let error = suspender.renew(&fixture.session, SECOND, &Fresh::default()).unwrap_err();
+        assert_eq!(error.to_string(), "a link is under way");
+        // Its calls wait at the gate again.
+        fixture.wake();
+    }
+    suspender.resume(&fixture.session, SECOND).unwrap();
+    fixture.reaches("running");
+}
+
+#[test]
 fn host_memory_must_have_room_for_the_contents_twice() {
     let suspender =
         Suspender::start(Options { host_memory: Some(10 * MIB), ..Options::default() }, Arc::default(), None)
