@@ -21,13 +21,18 @@ const MAX_BYTES: usize = 64 << 20;
 /// The names that the compiler gives to literals begin with one of these. The image has their contents.
 const LITERALS: [&[u8]; 2] = [b"$str", b"__unnamed_"];
 
-/// The maximum number of variables from another worker, and the host memory that each takes besides its contents.
+/// The maximum number of variables from another worker without contents, and the host memory that each takes besides its contents and name.
 const MAX_VARIABLES: usize = 1 << 18;
 const VARIABLE_BYTES: usize = 128;
 
-/// The contents of a session's variables. While they come from another worker, with the length of the last one.
+/// The contents of a session's variables.
 #[derive(Debug, Default)]
-pub struct Variables(Vec<Variable>, usize);
+pub struct Variables {
+    all: Vec<Variable>,
+    /// While they come from another worker: the length of the last one, and the host memory of all, in bytes.
+    last: usize,
+    taken: usize,
+}
 
 #[derive(Debug)]
 struct Variable {
@@ -70,14 +75,14 @@ impl Variables {
             }
         }
         let last = all.last().map_or(0, |variable: &Variable| variable.contents.len());
-        Ok(Self(all, last))
+        Ok(Self { all, last, taken: 0 })
     }
 
     /// Copies the contents back to variables that have been made again.
     ///
     /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` for one of another length.
     pub fn bring_back(&self, session: &SessionState) -> CuResult<()> {
-        self.0.iter().try_for_each(|Variable { place, contents }| {
+        self.all.iter().try_for_each(|Variable { place, contents }| {
             let (address, bytes) = place.find(session)?;
             if bytes != contents.len() {
                 return Err(CudaError::INVALID_HANDLE);
@@ -111,7 +116,7 @@ impl Variables {
     ///
     /// Errors: those of `to`.
     pub fn write<E>(&self, mut to: impl FnMut(&[&[u8]]) -> Result<(), E>) -> Result<(), E> {
-        for Variable { place, contents } in &self.0 {
+        for Variable { place, contents } in &self.all {
             let name = place.name.as_bytes();
             let mut offset = 0;
             loop {
@@ -145,19 +150,18 @@ impl Variables {
         };
         let owner = Key { class, id: head.owner, context: 0 };
         if head.offset == 0 {
-            let taken =
-                self.0.iter().map(|variable| variable.contents.capacity() + VARIABLE_BYTES).sum::<usize>();
             let bytes = usize::try_from(head.bytes).ok()?;
-            taken.checked_add(bytes).filter(|all| *all <= MAX_BYTES + MAX_VARIABLES * VARIABLE_BYTES)?;
-            if self.0.len() >= MAX_VARIABLES || !self.is_whole() {
+            let taken = self.taken.checked_add(bytes)?.checked_add(VARIABLE_BYTES + name.len())?;
+            if taken > MAX_BYTES + MAX_VARIABLES * VARIABLE_BYTES || !self.is_whole() {
                 return None;
             }
+            self.taken = taken;
             let place = Place { owner, context: head.context, name: CString::new(name).ok()? };
-            self.0.push(Variable { place, contents: Vec::with_capacity(bytes) });
-            self.1 = bytes;
+            self.all.push(Variable { place, contents: Vec::with_capacity(bytes) });
+            self.last = bytes;
         }
-        let whole = self.1;
-        let last = self.0.last_mut()?;
+        let whole = self.last;
+        let last = self.all.last_mut()?;
         let is_next = last.place.owner == owner
             && last.place.name.as_bytes() == name
             && last.contents.len() as u64 == head.offset
@@ -168,7 +172,7 @@ impl Variables {
 
     /// Returns whether all of the last variable is there.
     pub fn is_whole(&self) -> bool {
-        self.0.last().is_none_or(|last| last.contents.len() == self.1)
+        self.all.last().is_none_or(|last| last.contents.len() == self.last)
     }
 }
 

@@ -336,6 +336,7 @@ impl Tables {
         let placed = session.placed.lock();
         let mut allocations = session.allocations();
         allocations.begin_behind(serial);
+        let registered: HashMap<u64, _> = self.registrations.iter().map(|one| (one.dptr, one)).collect();
         let mut entered = 0;
         for row in &self.ranges {
             let form::Range { base, bytes, context, serial, .. } = *row;
@@ -352,8 +353,8 @@ impl Tables {
                     mapping.is_some_and(|mapping| mapping.bytes == bytes && !mapping.access.is_empty())
                         && context == 0
                 }
-                _ => self.registrations.iter().any(|one| {
-                    let is_of = one.dptr == base && bytes <= one.bytes && context == one.context;
+                _ => registered.get(&base).is_some_and(|one| {
+                    let is_of = bytes <= one.bytes && context == one.context;
                     is_of && (origin == Origin::ReadOnlyWindow || window.is_writable(one.base, one.bytes))
                 }),
             };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Writes a session that leaves. All of its threads stand between two calls, and it is suspended deeply.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
@@ -9,6 +10,7 @@ use vhost_cuda_common::parts::{kind, malformed, write, write_rows};
 use zerocopy::IntoBytes;
 
 use super::form;
+use crate::memory::window::Registration;
 use crate::recipe::left as calls;
 use crate::run::callbacks::CALLBACKS;
 use crate::run::left::Left;
@@ -118,15 +120,22 @@ fn memory(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result
     let placed = placed.rows().ok_or_else(|| malformed("another process or device uses its memory"))?;
     write_rows(&mut to, kind::REGIONS, &placed.0)?;
     write_rows(&mut to, kind::ALLOCATIONS, &placed.1)?;
-    let row = |one: &crate::memory::window::Registration| form::Registration {
+    let row = |one: &Registration| form::Registration {
         base: one.base,
         bytes: one.bytes,
         context: one.context,
         dptr: one.dptr,
     };
-    write_rows(&mut to, kind::REGISTRATIONS, &deep.registrations.iter().map(row).collect::<Vec<_>>())?;
+    // The guest has taken others back since the session was suspended. A resumption would find that, too.
+    let is_there = |one: &&Registration| window.check_unregistered(one.base, one.bytes).is_ok();
+    let registrations: Vec<_> = deep.registrations.iter().filter(is_there).map(row).collect();
+    write_rows(&mut to, kind::REGISTRATIONS, &registrations)?;
+    let registered: HashSet<u64> = registrations.iter().map(|one| one.dptr).collect();
     let mut ranges = Vec::new();
     for range in allocations.ranges() {
+        if range.origin.is_window() && !registered.contains(&range.base) {
+            continue;
+        }
         let origin = form::ORIGINS.iter().position(|origin| *origin == range.origin);
         let origin = origin.ok_or_else(|| malformed("it has memory that cannot be carried"))? as u64;
         let crate::memory::allocations::Range { base, bytes, context, serial, .. } = *range;
