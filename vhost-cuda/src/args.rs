@@ -390,6 +390,16 @@ pub enum CtlCommand {
         #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
         timeout: Duration,
     },
+    /// Give sessions other worker processes, of the program that runs now, while their programs run. A session that cannot leave its
+    /// worker goes on with it, and the reason is printed.
+    Renew {
+        #[command(flatten)]
+        /// The sessions.
+        selected: Selected,
+        /// The time for work that has begun to end, in seconds (0.1 to 600).
+        #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
+        timeout: Duration,
+    },
     /// Suspend a session, and put its contents into a file. Host memory is free then. Calls of the program wait until `restore`.
     Save {
         /// The session with this number, as in the log, in metrics and in `status`.

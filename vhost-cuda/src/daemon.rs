@@ -238,10 +238,14 @@ impl Running {
             }
             metrics => metrics?,
         };
-        let replacing = replacer.clone();
+        let (replacing, renewed) = (replacer.clone(), devices.clone());
         let served = control::Served {
             suspender,
             replace: Arc::new(move |asker| format!("{:#}", replacing.replace(Some(asker)))),
+            renew: Arc::new(move |connection, session, time| {
+                let device = renewed.lock().get(&connection).cloned();
+                device.ok_or("its machine has disconnected")?.renew(session, time)
+            }),
         };
         let control = args.control.as_ref().zip(control);
         let _control = control.map(|(path, listener)| control::start(path, listener, served)).transpose()?;

@@ -107,6 +107,8 @@ struct Kept {
 /// The offers of a session.
 #[derive(Debug, Default)]
 struct Session {
+    /// The number of its workers: two while it goes over from one to the other.
+    workers: usize,
     tokens: HashSet<Token>,
     /// The offers that can be distinguished.
     named: HashMap<Offer, Token>,
@@ -193,7 +195,7 @@ impl Exchange {
     /// Begins session `session` of `owner`. Returns the budget for files of its user, who may have `max_files`.
     fn begin(&self, session: u64, owner: Owner, max_files: usize) -> Arc<Budget> {
         let mut state = self.0.lock();
-        state.sessions.insert(session, Session::default());
+        state.sessions.entry(session).or_default().workers += 1;
         let new_user = || User { sessions: 0, files: Budget::new(max_files) };
         let user = state.users.entry(owner).or_insert_with(new_user);
         user.sessions += 1;
@@ -208,7 +210,12 @@ impl Exchange {
                 user.remove();
             }
         }
-        let ended = state.sessions.remove(&session).unwrap_or_default();
+        let Entry::Occupied(mut entry) = state.sessions.entry(session) else { return };
+        entry.get_mut().workers -= 1;
+        if entry.get().workers > 0 {
+            return;
+        }
+        let ended = entry.remove();
         let files: Vec<_> = ended.tokens.iter().filter_map(|token| state.offers.remove(token)).collect();
         drop(state);
         // Closing the last descriptor of GPU memory is slow.

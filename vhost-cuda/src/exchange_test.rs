@@ -101,6 +101,26 @@ fn offers_end_with_their_session_and_are_bounded() {
 }
 
 #[test]
+fn offers_stay_while_a_session_goes_from_one_worker_to_another() {
+    let exchange = Exchange::new();
+    let owner = Owner { machine: Machine::Virtual(1), uid: 7 };
+    let [first, second] = [(); 2].map(|()| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        exchange.serve(Arc::new(theirs), 99, owner, budgets(), Vec::new(), Daemon);
+        ours
+    });
+    let token = offer(&first, memory(1), None).unwrap().unwrap();
+    drop(first);
+    wait_until("the first one has ended", || exchange.0.lock().sessions[&99].workers == 1);
+    let later = offer(&second, memory(2), None).unwrap().unwrap();
+    let other = worker(&exchange, 7);
+    assert!([token, later].iter().all(|token| look_up(&other, *token, MEMORY).unwrap().is_some()));
+    drop(second);
+    wait_until("the session has ended", || !exchange.0.lock().sessions.contains_key(&99));
+    assert!(look_up(&other, later, MEMORY).unwrap().is_none());
+}
+
+#[test]
 fn files_come_along() {
     let exchange = Exchange::new();
     let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));

@@ -56,6 +56,31 @@ impl Consumer {
         Self { memory, head: 0, tail: 0, taken: 0 }
     }
 
+    /// Goes on in a lane that another consumer has left at position `consumed`, where a record begins. The lane counts as awake: records that came
+    /// meanwhile are found by the next look. Nothing that the other side may have changed counts but its progress, which is
+    /// checked as ever.
+    ///
+    /// Errors: no record can begin at this position, or the numbers would not suffice for the records to come.
+    pub fn resume(memory: LaneMemory, consumed: u64) -> Result<Self, Corrupt> {
+        if !Self::is_position(consumed) {
+            return Err(Corrupt { what: "position", value: consumed });
+        }
+        let consumer = Self { memory, head: consumed, tail: consumed, taken: 0 };
+        consumer.memory.header().head.0.store(consumed, Ordering::Release);
+        consumer.wake();
+        Ok(consumer)
+    }
+
+    /// Returns whether a record can begin at a position, with enough numbers behind it for all that may come.
+    pub fn is_position(consumed: u64) -> bool {
+        consumed.is_multiple_of(HEAD_BYTES as u64) && consumed <= u64::MAX / 2
+    }
+
+    /// Leaves the record that was taken out last in the lane: [`Self::next`] takes it out again.
+    pub fn put_back(&mut self) {
+        self.taken = 0;
+    }
+
     /// Takes the next record out, whose contents replace those of `contents`. `None`: there is no record now.
     pub fn next(&mut self, contents: &mut Vec<u8>) -> Result<Option<Record>, Corrupt> {
         loop {

@@ -22,13 +22,13 @@ impl Progress {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Sleeps until the lane is done with `position` bytes.
-    pub fn sleep_until(&self, position: u64) {
+    /// Sleeps until the lane is done with `position` bytes, or `ends` returns true after a [`Self::wake`].
+    pub fn sleep_until(&self, position: u64, ends: impl Fn() -> bool) {
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // `wake` looks for sleepers after `done` has changed, this side the other way round.
+        // `wake` looks for sleepers after `done` or `ends` has changed, this side the other way round.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        while self.done() < position {
+        while self.done() < position && !ends() {
             guard = self.changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);

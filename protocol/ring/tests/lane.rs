@@ -85,6 +85,50 @@ fn only_the_first_record_after_sleep_wakes() {
     assert!(consumer.sleep());
 }
 
+#[test]
+fn a_second_consumer_takes_over() {
+    let (memory, base) = lane();
+    let mut first = Consumer::set_up(memory.clone());
+    let mut producer = Producer::new(memory.clone());
+    let mut contents = Vec::new();
+    for number in 1..=3 {
+        assert!(!producer.push(Kind::Wait, number, &[&[number as u8; 20]]));
+    }
+    first.next(&mut contents).unwrap().unwrap();
+    first.reply(1, b"answer");
+    first.release();
+    let second = first.next(&mut contents).unwrap();
+    first.put_back();
+    assert_eq!(first.next(&mut contents).unwrap(), second, "it is there still");
+    first.put_back();
+    let consumed = first.consumed();
+    // What the process writes over the consumer's own words does not count.
+    // SAFETY: the lane is this test's own; the consumer's progress is the first word of the second line.
+    unsafe { base.add(128).cast::<u64>().write_volatile(77) };
+    let mut next = Consumer::resume(memory.clone(), consumed).unwrap();
+    let mut room = [0; 6];
+    assert_eq!(producer.reply(1, &mut room), Some(6), "the reply stays");
+    for number in 2..=3 {
+        assert_eq!(next.next(&mut contents), Ok(Some(Record { kind: Kind::Wait, number })));
+        assert_eq!(contents, [number as u8; 20]);
+        next.release();
+    }
+    assert!(next.next(&mut contents).unwrap().is_none() && producer.is_drained());
+    for position in [1, 8, consumed + 1, u64::MAX, u64::MAX - 15, u64::MAX / 2 + 1] {
+        assert!(Consumer::resume(memory.clone(), position).is_err(), "{position}");
+    }
+    // Nothing begins there: the producer's progress does not fit to it.
+    for position in [0, u64::MAX / 2 - 15] {
+        let mut lost = Consumer::resume(memory.clone(), position).unwrap();
+        let records = std::iter::from_fn(|| {
+            let record = lost.next(&mut contents).ok()??;
+            lost.release();
+            Some(record)
+        });
+        assert!(records.count() <= 3, "{position}");
+    }
+}
+
 /// Lets the consumer read until it has had enough.
 fn consume(memory: &LaneMemory, base: *mut u8, tail: u64, ring: &[u8]) {
     let mut consumer = Consumer::set_up(memory.clone());

@@ -127,3 +127,33 @@ fn a_reply_is_read_whole() {
         executor.join().unwrap();
     });
 }
+
+/// The second consumer finds what came while there was none, and misses no wake-up.
+#[test]
+fn another_consumer_goes_on_where_the_first_one_has_stopped() {
+    loom::model(|| {
+        let (memory, _) = lane();
+        let mut first = Consumer::set_up(memory.clone());
+        let mut producer = Producer::new(memory.clone());
+        let inbox = Arc::new(Inbox::default());
+        let theirs = inbox.clone();
+        let executor = loom::thread::spawn(move || {
+            let mut contents = Vec::new();
+            if first.next(&mut contents).unwrap().is_some() {
+                first.put_back();
+            } else {
+                // It is told to stop while it sleeps.
+                let _ = first.sleep();
+            }
+            let next = Consumer::resume(memory, first.consumed()).unwrap();
+            consume(next, &theirs, 2)
+        });
+        for number in 1..=2 {
+            if producer.push(Kind::Post, number, &[&[number as u8]]) {
+                inbox.wake();
+            }
+        }
+        executor.join().unwrap();
+        assert!(producer.is_drained());
+    });
+}

@@ -2,6 +2,7 @@
 
 //! Deep suspensions: the driver's objects of a session end, too, and are made again. What programs print must be the same as without.
 
+mod renewed;
 mod saved;
 
 use std::process::Command;
@@ -36,7 +37,7 @@ const ROUNDS: u32 = 20;
 /// A pause that the times of events must have in them.
 const PAUSE: Duration = Duration::from_millis(200);
 /// A session that sees several GPUs is refused.
-const ONE_GPU: [&str; 2] = ["--gpus", "0"];
+pub const ONE_GPU: [&str; 2] = ["--gpus", "0"];
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
@@ -57,6 +58,7 @@ pub fn collect(suite: &mut Suite) {
     );
     suite.test("deep::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
     saved::collect(suite);
+    renewed::collect(suite);
 }
 
 /// Suspends the only session deeply, and returns its part of the answer.

@@ -79,6 +79,8 @@ pub enum Asked {
     Deep,
     /// The same, where nothing would be lost.
     DeepIfPossible,
+    /// Its session goes over to another worker.
+    Renewed,
 }
 
 /// Runs a program of the table while it is suspended at random moments.
@@ -99,7 +101,10 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // Sessions come and go meanwhile.
                 let is_deep = asked != Asked::Plain;
-                let request = format!(r#"{{"do":"suspend","all":true,"timeout_ms":2000,"deep":{is_deep}}}"#);
+                let request = match asked {
+                    Asked::Renewed => r#"{"do":"renew","all":true,"timeout_ms":2000}"#.to_owned(),
+                    _ => format!(r#"{{"do":"suspend","all":true,"timeout_ms":2000,"deep":{is_deep}}}"#),
+                };
                 let asked_at = Instant::now();
                 let answer = control.ask(&request);
                 let moving = asked_at.elapsed();
@@ -107,7 +112,8 @@ pub fn prints_the_same(kit: &Kit, program: &str, asked: Asked, options: &[&str])
                 let new = |session: &Value| match asked {
                     Asked::Deep => u64::from(session["deep"] == true),
                     _ => {
-                        let all = session["suspensions"].as_u64().unwrap_or_default();
+                        let counter = if asked == Asked::Renewed { "renewals" } else { "suspensions" };
+                        let all = session[counter].as_u64().unwrap_or_default();
                         let before = counted.insert(session["session"].as_u64(), all);
                         all.saturating_sub(before.unwrap_or_default())
                     }

@@ -20,9 +20,11 @@ use crate::account::{Share, Terms};
 
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::images`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The first version with [`TO_SAVE`], [`TO_SAVED`] and [`TO_LOAD`].
 pub const VERSION_OF_SAVING: u32 = 3;
+/// The first version with [`TO_LEAVE`], [`TO_STAY`] and [`TO_ENTER`].
+pub const VERSION_OF_ENTERING: u32 = 4;
 /// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
 /// state, so their workers cannot come.
 pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
@@ -90,6 +92,25 @@ pub const TO_SAVED: u32 = 17;
 /// [`ToWorker::kind`]: reads the contents from the pipe that comes along. The payload is the maximum host memory for them in bytes (`u64`).
 /// Answered as [`TO_SAVE`].
 pub const TO_LOAD: u32 = 18;
+
+/// [`ToWorker::kind`]: the deeply suspended session leaves for another worker. This one executes no further call, takes nothing more from
+/// lanes, and writes the whole session to the pipe that comes along, as a stream of [`crate::parts`]. No payload. The answer is as for
+/// [`TO_RECIPE`], with the bytes of the contents; with a reason, the session stays, and all goes on as before.
+///
+/// Requests that were sent before and are not answered go along, and keep their ids: the other worker answers them. The daemon sends no
+/// other request until [`TO_STAY`], or ends this worker. Once it has answered, this worker does not write to guest memory.
+pub const TO_LEAVE: u32 = 19;
+
+/// [`ToWorker::kind`]: after [`TO_LEAVE`], the session stays, because the other worker could not take it. No payload, no answer. A call
+/// that waits for the session's memory is reported again ([`FROM_WAKE`]).
+pub const TO_STAY: u32 = 20;
+
+/// [`ToWorker::kind`]: reads a session from the pipe that comes along, into a worker that has had none: after [`TO_ACCOUNT`],
+/// [`TO_REGION`] and [`TO_MEMORY`], before all else. The payload is the maximum host memory for contents in bytes (`u64`). Answered as
+/// [`TO_SAVE`]. The session is suspended deeply then, as it was in the worker before. After a failure this worker is of no use.
+///
+/// The account has the counter of the worker before, which has ended when this one charges the machine again.
+pub const TO_ENTER: u32 = 21;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -357,7 +378,7 @@ pub struct Frame {
     pub in_entries: Vec<MemEntry>,
     /// Memory that the worker writes or maps.
     pub out_entries: Vec<MemEntry>,
-    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`], or the pipe of a [`TO_SAVE`] or [`TO_LOAD`].
+    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`], or the pipe of a [`TO_SAVE`], [`TO_LOAD`], [`TO_LEAVE`] or [`TO_ENTER`].
     pub file: Option<std::fs::File>,
 }
 
@@ -422,7 +443,7 @@ pub fn profile_request(payload: &[u8]) -> Option<u32> {
     u32::read_from_bytes(payload).ok()
 }
 
-/// Returns the bytes of a [`TO_POOL`] or [`TO_LOAD`] frame. `None` for a payload of the wrong size.
+/// Returns the bytes of a [`TO_POOL`], [`TO_LOAD`] or [`TO_ENTER`] frame. `None` for a payload of the wrong size.
 pub fn pool_of(payload: &[u8]) -> Option<u64> {
     u64::read_from_bytes(payload).ok()
 }

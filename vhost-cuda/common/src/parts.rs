@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::link::CHUNK_BYTES;
@@ -28,6 +28,71 @@ pub mod kind {
     pub const CHUNK: u16 = 3;
     /// The end: nothing follows.
     pub const END: u16 = 4;
+
+    // The kinds below are those of a session that goes from one worker to another. They come in this order.
+
+    /// Facts of the session.
+    pub const STATE: u16 = 16;
+    /// Settings that outlive the driver's objects: a call each.
+    pub const SETTING: u16 = 17;
+    /// Libraries of NVIDIA that it uses.
+    pub const LIBRARIES: u16 = 18;
+    /// Addresses that the driver has reserved for it.
+    pub const RESERVED: u16 = 19;
+    /// The part of these that is lent to the window.
+    pub const LENT: u16 = 20;
+    /// Further addresses of the window.
+    pub const CLAIMED: u16 = 21;
+    /// An area of guest memory in the window.
+    pub const AREA: u16 = 22;
+    /// Allocations of `cuMemCreate`.
+    pub const CREATED: u16 = 23;
+    /// Their mappings.
+    pub const MAPPINGS: u16 = 24;
+    /// Regions of `cuMemAlloc`.
+    pub const REGIONS: u16 = 25;
+    /// Allocations in these.
+    pub const ALLOCATIONS: u16 = 26;
+    /// Pages that are registered with the GPU.
+    pub const REGISTRATIONS: u16 = 27;
+    /// Ranges that a GPU address may lie in.
+    pub const RANGES: u16 = 28;
+    /// Retains of primary contexts.
+    pub const RETAINS: u16 = 29;
+    /// A call that makes an object again, or sets a setting.
+    pub const CALL: u16 = 30;
+    /// A piece of a variable of device code.
+    pub const VARIABLE: u16 = 31;
+    /// Times of events.
+    pub const TIMES: u16 = 32;
+    /// Positions of lanes.
+    pub const LANES: u16 = 33;
+    /// A guest thread.
+    pub const THREAD: u16 = 34;
+    /// A request that was not executed.
+    pub const REQUEST: u16 = 35;
+    /// Digests of the chunks of a piece of memory.
+    pub const DIGESTS: u16 = 36;
+}
+
+/// Writes rows of equal length, in as many parts as they need.
+///
+/// Errors: as for [`write`].
+pub fn write_rows<T: IntoBytes + Immutable>(mut to: impl Write, kind: u16, rows: &[T]) -> io::Result<()> {
+    let most = MAX_BYTES as usize / size_of::<T>();
+    rows.chunks(most).try_for_each(|some| write(&mut to, kind, &[some.as_bytes()]))
+}
+
+/// Appends the rows of a part to `rows`, of which there may be `most`.
+///
+/// Errors: `InvalidData` for too many, or a row that is cut.
+pub fn read_rows<T: FromBytes>(contents: &[u8], rows: &mut Vec<T>, most: usize) -> io::Result<()> {
+    let (some, rest) = (contents.chunks_exact(size_of::<T>()), contents.len() % size_of::<T>());
+    if rest != 0 || some.len() > most.saturating_sub(rows.len()) {
+        return Err(malformed("there are too many rows, or one is cut"));
+    }
+    rows.extend(some.filter_map(|row| T::read_from_bytes(row).ok()));
+    Ok(())
 }
 
 /// The head of a part. Numbers are little-endian, as on all hosts with CUDA that this is built for.
@@ -123,6 +188,23 @@ mod tests {
         assert_eq!(read(&mut from, &mut contents).unwrap(), kind::CHUNK);
         assert_eq!(contents, b"address");
         assert_eq!(read(&mut from, &mut contents).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn rows_go_into_as_many_parts_as_they_need() {
+        let rows: Vec<u64> = (0..MAX_BYTES / 8 + 3).collect();
+        let mut stream = Vec::new();
+        write_rows(&mut stream, 20, &rows).unwrap();
+        let (mut from, mut contents, mut back) = (&stream[..], Vec::new(), Vec::new());
+        for _ in 0..2 {
+            assert_eq!(read(&mut from, &mut contents).unwrap(), 20);
+            read_rows::<u64>(&contents, &mut back, rows.len()).unwrap();
+        }
+        assert!(from.is_empty() && back == rows);
+        assert!(read_rows::<u64>(&[0; 8], &mut back, rows.len()).is_err(), "too many");
+        assert!(read_rows::<u64>(&[0; 9], &mut Vec::new(), 9).is_err(), "cut");
+        write_rows::<u64>(&mut stream, 20, &[]).unwrap();
+        assert_eq!(stream.len() as u64, 2 * 48 + 8 * rows.len() as u64, "no part without rows");
     }
 
     #[test]

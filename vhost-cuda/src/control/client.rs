@@ -37,6 +37,10 @@ pub fn run(args: &CtlArgs) -> Result<()> {
             let Selected { session, connection, all } = *selected;
             Request::Resume { session, connection, all, timeout_ms: milliseconds(*timeout) }
         }
+        CtlCommand::Renew { selected, timeout } => {
+            let Selected { session, connection, all } = *selected;
+            Request::Renew { session, connection, all, timeout_ms: milliseconds(*timeout) }
+        }
         CtlCommand::Trace { selected, seconds, .. } => {
             let Selected { session, connection, all } = *selected;
             Request::Trace { session, connection, all, time_ms: milliseconds(*seconds) }

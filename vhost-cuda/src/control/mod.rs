@@ -3,12 +3,13 @@
 //! protocol.
 //!
 //! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`. [`saving`] and [`file`] are
-//! the two sides of saved sessions. [`trace`] also serves
-//! profilers in the guest.
+//! the two sides of saved sessions. [`renewing`] gives sessions other
+//! workers. [`trace`] also serves profilers in the guest.
 
 pub mod client;
 mod file;
 pub mod protocol;
+pub mod renewing;
 mod saving;
 pub mod server;
 pub mod trace;

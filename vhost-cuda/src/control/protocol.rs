@@ -56,6 +56,21 @@ pub enum Request {
         #[serde(default = "default_timeout")]
         timeout_ms: u32,
     },
+    /// Gives sessions other workers while their programs run.
+    Renew {
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+        /// As above.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        connection: Option<u64>,
+        /// As above.
+        #[serde(default)]
+        all: bool,
+        /// The time for work that has begun to end, in milliseconds.
+        #[serde(default = "default_timeout")]
+        timeout_ms: u32,
+    },
     /// Suspends a session, holds it, and sends its contents through the pipe that comes with the first of two answers.
     Save {
         /// A session's number.
@@ -108,6 +123,10 @@ pub enum Request {
 
 fn default_timeout() -> u32 {
     DEFAULT_TIMEOUT_MS
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Returns the sessions that a request selects.
@@ -182,6 +201,9 @@ pub struct Session {
     pub suspensions: u64,
     /// The number of moves back.
     pub resumes: u64,
+    /// The number of times that it has got another worker.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub renewals: u64,
     /// The number of moves that failed.
     pub failures: u64,
     /// The time of all moves, in milliseconds.
@@ -245,6 +267,7 @@ mod tests {
             r#"{"do":"resume","all":1}"#,
             r#"{"do":"trace","all":true}"#,
             r#"{"do":"recipe","all":true,"timeout_ms":1}"#,
+            r#"{"do":"renew","all":true,"hold":true}"#,
             r#"{"do":"resume","timeout_ms":4294967296}"#,
             r#"{"do":"suspend","session":3} x"#,
         ] {

@@ -20,7 +20,7 @@ use vhost_cuda_common::recipes::Description;
 use serde::Serialize;
 
 use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
-use super::{saving, trace};
+use super::{renewing, saving, trace};
 use crate::confine::threads;
 use crate::limits::throttle::Throttle;
 use crate::sessions::residence::{MoveError, Phase};
@@ -56,6 +56,8 @@ pub struct Served {
     pub suspender: Arc<Suspender>,
     /// The daemon.
     pub replace: Replace,
+    /// The connections of sessions that get other workers.
+    pub renew: renewing::Renew,
 }
 
 /// Listens at `path`.
@@ -154,6 +156,12 @@ fn serve(client: &UnixStream, served: &Served) -> io::Result<()> {
                     Err(error) => refusal(error),
                 }
             }
+            Ok(Request::Renew { session, connection, all, timeout_ms: ms }) => {
+                match selected(session, connection, all, ms) {
+                    Ok(selected) => renewing::answer(served, selected, Duration::from_millis(ms.into())),
+                    Err(error) => refusal(error),
+                }
+            }
             Ok(Request::Save { session, timeout_ms }) => {
                 saving::save(client, suspender, session, timeout_ms)?
             }
@@ -217,6 +225,7 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
         Request::Recipe { session, connection, all } => (protocol::selection(session, connection, all), 0),
         Request::Suspend { session, connection, all, timeout_ms: ms, .. }
         | Request::Resume { session, connection, all, timeout_ms: ms }
+        | Request::Renew { session, connection, all, timeout_ms: ms }
         | Request::Trace { session, connection, all, time_ms: ms } => {
             (selected(session, connection, all, ms), ms)
         }
@@ -231,6 +240,7 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
     let carry_out = |member: &Member| match *request {
         Request::Status {}
         | Request::Replace {}
+        | Request::Renew { .. }
         | Request::Trace { .. }
         | Request::Recipe { .. }
         | Request::Save { .. }
@@ -332,6 +342,7 @@ pub(super) fn describe(member: &Member, error: Option<String>) -> protocol::Sess
         idle_ms: u64::try_from(member.idle.as_millis()).unwrap_or(u64::MAX),
         suspensions: moves.suspensions,
         resumes: moves.resumes,
+        renewals: moves.renewals,
         failures: moves.failures,
         moving_ms: u64::try_from(moves.moving.as_millis()).unwrap_or(u64::MAX),
         error,

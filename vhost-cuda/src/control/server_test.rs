@@ -21,8 +21,10 @@ impl Fixture {
         std::fs::create_dir_all(&folder).unwrap();
         let suspender = Suspender::start(Options::default(), Arc::default(), None).unwrap();
         let replace: Replace = Arc::new(|_| "it is a test".into());
+        let renew: renewing::Renew = Arc::new(|_, _, _| Err("it is a test".into()));
+        let served = Served { suspender, replace, renew };
         let socket = folder.join("socket");
-        let listening = start(&socket, listen(&socket).unwrap(), Served { suspender, replace }).unwrap();
+        let listening = start(&socket, listen(&socket).unwrap(), served).unwrap();
         Self { folder, _listening: listening }
     }
 
@@ -81,6 +83,9 @@ fn requests_that_are_none_are_refused_with_the_reason() {
         (b"{\"do\":\"suspend\",\"all\":true,\"session\":1}\n", "name one of"),
         (b"{\"do\":\"suspend\",\"all\":true,\"timeout_ms\":600001}\n", "600000 ms"),
         (b"{\"do\":\"suspend\",\"connection\":9}\n", "connection 9"),
+        (b"{\"do\":\"renew\"}\n", "name one of"),
+        (b"{\"do\":\"renew\",\"session\":9}\n", "no session 9"),
+        (b"{\"do\":\"renew\",\"all\":true,\"timeout_ms\":600001}\n", "600000 ms"),
         (b"{\"do\":\"trace\",\"session\":9,\"time_ms\":10}\n", "no session 9"),
         (b"{\"do\":\"trace\",\"time_ms\":10}\n", "name one of"),
         (b"{\"do\":\"trace\",\"all\":true,\"time_ms\":600001}\n", "600000 ms"),

@@ -4,6 +4,7 @@
 mod ending;
 mod opening;
 mod pausing;
+mod renewing;
 mod saved;
 mod services;
 

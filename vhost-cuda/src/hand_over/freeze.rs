@@ -77,7 +77,8 @@ impl<'a> Message<'a> {
         Self::within(socket, WHOLE)
     }
 
-    fn within(socket: &'a UnixStream, time: Duration) -> Self {
+    /// The same, within this time.
+    pub fn within(socket: &'a UnixStream, time: Duration) -> Self {
         Self { socket, until: Instant::now() + time }
     }
 }

@@ -100,6 +100,12 @@ impl Account {
         Ok(Slot { account: self.clone(), index })
     }
 
+    /// Returns the parameters for a worker whose session has the counter `index`.
+    pub fn terms(&self, index: u32) -> (Terms, &File) {
+        let count = self.taken.lock().len() as u32;
+        (Terms { limit: self.limit, index, count }, &self.file)
+    }
+
     fn read(&self, index: u64) -> io::Result<u64> {
         let mut bytes = [0; COUNTER as usize];
         self.file.read_exact_at(&mut bytes, index * COUNTER)?;
@@ -116,8 +122,7 @@ impl Slot {
 
     /// Returns the parameters for the session's worker.
     pub fn terms(&self) -> (Terms, &File) {
-        let count = self.account.taken.lock().len() as u32;
-        (Terms { limit: self.account.limit, index: self.index, count }, &self.account.file)
+        self.account.terms(self.index)
     }
 }
 

@@ -71,7 +71,8 @@ struct Lists {
 /// The pages that a session's process names at present, and the files that they are in.
 #[derive(Debug, Default)]
 pub struct NamedPages {
-    lists: Mutex<Lists>,
+    /// Shared with [`Self::for_another_mapper`].
+    lists: Arc<Mutex<Lists>>,
     files: Mutex<Files>,
 }
 
@@ -131,7 +132,7 @@ impl SavedPages {
             }
         }
         let lists = Lists { held: self.held.into_iter().collect(), ..Lists::default() };
-        Ok(NamedPages { lists: Mutex::new(lists), files: Mutex::new(files) })
+        Ok(NamedPages { lists: Arc::new(Mutex::new(lists)), files: Mutex::new(files) })
     }
 }
 
@@ -143,6 +144,11 @@ pub struct Named {
 }
 
 impl NamedPages {
+    /// Returns the same pages, also those that are named later, for the mapper of another worker, which has no files yet.
+    pub fn for_another_mapper(&self) -> Self {
+        Self { lists: self.lists.clone(), files: Mutex::default() }
+    }
+
     /// Records the pages of a request before its worker sees it. Pages that the request unpins are removed.
     pub fn begin(&self, id: u64, request: &Request, memory: &Memory) -> Named {
         let header = &request.header;

@@ -132,3 +132,24 @@ fn named_pages_go_over_for_the_same_files() {
     }
     assert!(SavedPages { count: MAX_FILES + 1, ..saved }.restore(&[]).is_err());
 }
+
+#[test]
+fn two_workers_of_a_session_have_the_same_pages_and_files_of_their_own() {
+    let (memory, file) = fixture_memory();
+    let (id, named) = (id_of(&file).unwrap(), NamedPages::default());
+    let [first, second] = [(); 2].map(|()| TempFile::new().unwrap().into_file());
+    named.set_files(&regions(&[&first])).unwrap();
+    named.end(named.begin(1, &request(OP_CALL, FLAG_KEEP, 5, &[16]), &memory), REPLY_OK);
+    let begun = named.begin(2, &request(OP_CALL, 0, 0, &[17]), &memory);
+    let other = named.for_another_mapper();
+    let covers = |page: u64| [&named, &other].map(|of| of.covers(id, page * PAGE_BYTES, PAGE_BYTES, true));
+    assert_eq!([0, 1, 2].map(covers), [[true; 2], [true; 2], [false; 2]]);
+    // The one answers a request that the other one has got, and the guest takes pages back.
+    other.end(begun, REPLY_OK);
+    other.begin(3, &request(OP_UNPIN, 0, 5, &[]), &memory);
+    assert_eq!([0, 1].map(covers), [[false; 2]; 2]);
+    assert_eq!(other.number(&first), None, "its mapper has no file yet");
+    other.set_files(&regions(&[&second, &first])).unwrap();
+    assert_eq!([&first, &second].map(|file| named.number(file)), [Some(FIRST_NUMBER), None]);
+    assert_eq!(other.number(&second), Some(FIRST_NUMBER));
+}

@@ -18,6 +18,8 @@ use vhost_cuda_common::link::{
     NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES,
 };
 
+use crate::hand_over::freeze;
+
 /// The wake-ups that a worker may send for each move and each refusal. It sends one per suspension; one more may have
 /// been under way.
 const WAKES: u32 = 2;
@@ -60,6 +62,9 @@ pub enum MoveError {
     /// Its contents are in a file.
     #[error("its contents are in a file: restore them first (ctl restore FILE)")]
     Saved,
+    /// It goes over to another worker.
+    #[error("the session is getting another worker: try again")]
+    Renewing,
     /// It has ended.
     #[error("the session has ended")]
     Ended,
@@ -137,6 +142,9 @@ pub struct Moves {
     pub moving: Duration,
     /// The time of the last move.
     pub last_move: Duration,
+    /// The number of times that it has got another worker. Left out without any, so that programs that do not know it go on.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub renewals: u64,
 }
 
 impl Moves {
@@ -147,11 +155,6 @@ impl Moves {
             Phase::Suspended if self.held => "held",
             phase => phase.name(),
         }
-    }
-
-    /// Returns true for a suspended session of which a call waits that may bring it back.
-    pub fn is_waited_for(&self) -> bool {
-        self.phase == Phase::Suspended && self.wanted && !self.held
     }
 }
 
@@ -175,10 +178,21 @@ struct State {
     kept_since: Option<Instant>,
     /// True if the driver's objects may have ended, too: a resumption makes them again.
     deep: bool,
+    /// True while it goes over to another worker: nothing brings it back.
+    renewing: bool,
     ended: bool,
 }
 
 impl State {
+    fn is_waited_for(&self) -> bool {
+        let Moves { phase, wanted, held, .. } = self.moves;
+        phase == Phase::Suspended && wanted && !held && !self.renewing
+    }
+
+    fn is_moving(&self) -> bool {
+        !self.ended && matches!(self.moves.phase, Phase::Suspending | Phase::Resuming)
+    }
+
     fn charged(&self) -> usize {
         self.charge.as_ref().map_or(0, Charge::amount)
     }
@@ -270,6 +284,17 @@ impl Extent {
     }
 }
 
+/// As long as it is held, nothing brings the session back, and no other one is held.
+#[derive(Debug)]
+pub struct Renewing<'a>(&'a Residence);
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().renewing = false;
+        self.0.changed.notify_all();
+    }
+}
+
 /// A move that has begun: until [`Residence::finish`], no other one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
@@ -321,7 +346,7 @@ impl Residence {
         if state.ended {
             return Err(MoveError::Ended);
         }
-        let State { moves, .. } = &mut *state;
+        let State { moves, renewing, .. } = &mut *state;
         let (hold, moving) = match to {
             Move::Out { hold } => (hold, Phase::Suspending),
             Move::Back => (false, Phase::Resuming),
@@ -330,6 +355,7 @@ impl Residence {
         match (moves.phase, to) {
             (Phase::Suspending | Phase::Resuming, _) => return Err(MoveError::Busy),
             (Phase::Running, Move::Back) => return Ok(Begun::Already),
+            (_, Move::Back) if *renewing => return Err(MoveError::Renewing),
             (Phase::Suspended, Move::Back) if moves.saved => return Err(MoveError::Saved),
             (Phase::Suspended, Move::Back) if moves.held => return Err(MoveError::Held),
             (Phase::Suspended, Move::Out { .. }) if moves.movable_bytes == 0 => {
@@ -436,7 +462,7 @@ impl Residence {
     /// Returns the new number of bytes if it has changed; the worker must be told. Nothing changes while the session moves.
     pub fn set_pool(&self, bytes: u64, charge: impl FnOnce(u64) -> Charge) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.ended || matches!(state.moves.phase, Phase::Suspending | Phase::Resuming) {
+        if state.ended || state.renewing || state.is_moving() {
             return None;
         }
         let missing = bytes.saturating_sub(state.charged() as u64);
@@ -524,16 +550,58 @@ impl Residence {
     }
 
     fn report_wake(&self, state: &State, label: u64) {
-        if state.moves.is_waited_for() {
+        if state.is_waited_for() {
             // Without a receiver the daemon is ending.
             let _ = self.wakes.get().map(|wakes| wakes.send(label));
         }
     }
 
-    /// Records that the calls that wait were refused: the next one wakes the session again.
-    pub fn refused(&self) {
+    /// Returns true for a suspended session of which a call waits that may bring it back.
+    pub fn is_waited_for(&self) -> bool {
+        self.state.lock().is_waited_for()
+    }
+
+    /// Records that the calls that wait are refused: the next one wakes the session again. Returns false if they wait on, because the
+    /// session is getting another worker.
+    pub fn refused(&self) -> bool {
         let mut state = self.state.lock();
+        if state.renewing {
+            return false;
+        }
         state.moves.wanted = false;
+        state.wakes = state.wakes.saturating_add(WAKES);
+        true
+    }
+
+    /// Begins to get another worker, when no move is under way. The session can still be suspended.
+    ///
+    /// Errors: it gets one already, it moves until `deadline`, it is in a file, or it has ended.
+    pub fn renew(&self, deadline: Instant) -> Result<Renewing<'_>, MoveError> {
+        self.settled(deadline);
+        // Until that is recorded.
+        let _permit = freeze::permit();
+        let mut state = self.state.lock();
+        match state.moves {
+            _ if state.ended => return Err(MoveError::Ended),
+            _ if state.renewing => return Err(MoveError::Renewing),
+            _ if state.is_moving() => return Err(MoveError::Busy),
+            moves if moves.saved => return Err(MoveError::Saved),
+            _ => state.renewing = true,
+        }
+        // A worker that has begun to leave, and stays, reports again that a call waits.
+        state.wakes = state.wakes.saturating_add(WAKES);
+        Ok(Renewing(self))
+    }
+
+    /// Returns whether the session is getting another worker.
+    pub fn is_renewing(&self) -> bool {
+        self.state.lock().renewing
+    }
+
+    /// Records that another worker has the session now, suspended as it was.
+    pub fn renewed(&self) {
+        let mut state = self.state.lock();
+        state.moves.renewals += 1;
         state.wakes = state.wakes.saturating_add(WAKES);
     }
 
@@ -550,12 +618,19 @@ impl Residence {
 
     /// Waits until no move is under way. Returns false at `deadline`.
     pub fn settled(&self, deadline: Instant) -> bool {
+        self.wait_while(State::is_moving, deadline)
+    }
+
+    /// Waits until the session does not get another worker. Returns false at `deadline`.
+    pub fn has_renewed(&self, deadline: Instant) -> bool {
+        self.wait_while(|state| state.renewing && !state.ended, deadline)
+    }
+
+    fn wait_while(&self, goes_on: impl Fn(&State) -> bool, deadline: Instant) -> bool {
         let mut state = self.state.lock();
-        let moves =
-            |state: &State| !state.ended && matches!(state.moves.phase, Phase::Suspending | Phase::Resuming);
-        while moves(&state) {
+        while goes_on(&state) {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return !moves(&state);
+                return !goes_on(&state);
             }
         }
         true

@@ -13,6 +13,7 @@ pub mod asked;
 mod moves;
 pub mod profile;
 mod recipe;
+pub mod renewal;
 mod saved;
 pub mod saving;
 
@@ -33,7 +34,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, debug, error, log};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, MemEntry, OP_CALL, OP_SHARE, Open, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK,
@@ -74,19 +75,20 @@ pub struct Session {
     program: String,
     pid: u32,
     uid: u32,
-    worker: Worker,
+    assigned: RwLock<Arc<Assigned>>,
     endings: Arc<Endings>,
     tables: Tables,
     /// True if the writer has yet to send the present guest memory.
     memory_changed: AtomicBool,
     /// The last request of which any byte was written to the worker.
     begun: AtomicU64,
-    /// The pages that the worker may map, if these are not all.
-    named: Option<Arc<NamedPages>>,
     outbox: Mutex<Outbox>,
     state: Mutex<State>,
+    /// Notified when the session has ended, or has no [`State::fresh`] any more.
     ended: Condvar,
     opened: Instant,
+    /// The sums of the workers before the present one.
+    past: Mutex<Totals>,
     /// See [`Totals::gpu_busy_ns`].
     gpu_busy_ns: Mutex<Option<u64>>,
     residence: Residence,
@@ -97,6 +99,15 @@ pub struct Session {
     is_restored: bool,
     /// True once the end of its worker was noticed.
     is_leaving: AtomicBool,
+}
+
+/// A worker of a session.
+#[derive(Debug)]
+pub struct Assigned {
+    /// The worker.
+    pub worker: Worker,
+    /// The pages that it may map, if these are not all.
+    named: Option<Arc<NamedPages>>,
 }
 
 /// What a session holds of its machine.
@@ -128,6 +139,20 @@ struct State {
     bytes_out: u64,
     maps_memory: bool,
     finished: bool,
+    /// True while requests wait here, because the worker has left or leaves the session ([`renewal`]).
+    is_away: bool,
+    /// The worker that is to take the place of the present one.
+    fresh: Option<Fresh>,
+}
+
+/// A worker that a session is about to go over to.
+#[derive(Debug)]
+struct Fresh {
+    assigned: Arc<Assigned>,
+    /// True once it has the session: the present worker is ended then.
+    has_entered: bool,
+    /// True if guest memory has changed since it was given any.
+    memory_changed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,7 +170,9 @@ struct InFlight {
     written: Vec<MemEntry>,
     /// The pages that it names, if the worker may map only named pages.
     named: Option<Named>,
-    _charge: Arc<RequestCharge>,
+    /// The frame, while it waits for the worker that will have the session.
+    waiting: Option<Vec<u8>>,
+    charge: Arc<RequestCharge>,
 }
 
 /// The connection to the worker: direct as long as the socket accepts everything, otherwise through the writer's
@@ -167,6 +194,13 @@ enum Outgoing {
     File(ToWorker, Vec<u8>, OwnedFd),
     /// Guest memory has changed.
     Memory,
+}
+
+impl Outgoing {
+    /// Returns a frame of the daemon's own, with the number of its request, or 0.
+    fn of(header: &ToWorker, payload: &[u8]) -> Self {
+        Self::Frame(link::encode_request(header, payload, &[], &[]), header.id, None)
+    }
 }
 
 /// The reason of a session's end.
@@ -193,13 +227,12 @@ impl Session {
         worker.messages.label.set(label);
         let named = worker.listener.lock().is_some().then(Arc::default);
         Arc::new(Self {
-            named,
             id,
             label,
             program: printable(&open.name),
             pid: open.pid,
             uid: open.uid,
-            worker,
+            assigned: RwLock::new(Arc::new(Assigned { worker, named })),
             endings,
             tables,
             memory_changed: AtomicBool::new(false),
@@ -208,6 +241,7 @@ impl Session {
             state: Mutex::default(),
             ended: Condvar::new(),
             opened: Instant::now(),
+            past: Mutex::default(),
             gpu_busy_ns: Mutex::default(),
             residence: Residence::default(),
             profile: profile::Profiled::default(),
@@ -231,7 +265,7 @@ impl Session {
         if !self.is_restored {
             self.update_memory();
         }
-        self.guard();
+        self.guard(&self.assigned());
         // The guard confines itself. The threads that follow read what the worker sends.
         threads::read_foreign_bytes();
         let writer = self.clone();
@@ -240,12 +274,17 @@ impl Session {
             .spawn(move || writer.write_all(&inbox));
         if writing.is_ok() {
             opened();
-            self.read_replies();
+            while {
+                self.read_replies(&self.assigned());
+                self.change_over()
+            } {}
         }
         self.residence.end();
         self.profile.asked.end();
         self.recipe.end();
-        let status = self.reap();
+        self.endings.ending(self.id);
+        let status = self.reap(&self.assigned().worker);
+        self.end_fresh();
         self.outbox.lock().writer = None;
         let (end, owed, closers) = {
             let mut state = self.state.lock();
@@ -269,34 +308,34 @@ impl Session {
         self.ended.notify_all();
     }
 
-    /// Makes the worker's mappings be checked until its mapper has ended. Without it the worker cannot continue.
-    fn guard(self: &Arc<Self>) {
-        let listener = self.worker.listener.lock().clone();
-        let (Some(listener), Some(named)) = (listener, self.named.clone()) else { return };
-        let session = self.clone();
+    /// Makes a worker's mappings be checked until its mapper has ended. Without it the worker cannot continue.
+    fn guard(&self, assigned: &Arc<Assigned>) {
+        let listener = assigned.worker.listener.lock().clone();
+        let (Some(listener), Some(named)) = (listener, assigned.named.clone()) else { return };
+        let guarded = assigned.clone();
         let guarding = thread::Builder::new().name(format!("session-{}-p", self.label));
-        let guarded = guarding.spawn(move || {
+        let guarding = guarding.spawn(move || {
             guard(&listener, &named);
-            session.end_worker();
+            guarded.worker.kill();
         });
-        if let Err(error) = guarded {
+        if let Err(error) = guarding {
             debug!("session {}: no thread for its mappings: {error}", self.label);
-            self.end_worker();
+            assigned.worker.kill();
         }
     }
 
-    /// Kills the worker and waits until it has ended.
-    fn reap(&self) -> Option<ExitStatus> {
-        self.end_worker();
+    /// Kills a worker and waits until it has ended.
+    fn reap(&self, worker: &Worker) -> Option<ExitStatus> {
+        worker.kill();
         let mut said = false;
         loop {
-            match self.worker.process.reap(REAP_PATIENCE) {
+            match worker.process.reap(REAP_PATIENCE) {
                 Reaped::Ended(status) => return status,
                 Reaped::Stuck if !std::mem::replace(&mut said, true) => error!(
                     "{}: worker {} does not end after SIGKILL: it hangs in the kernel. Its guest gets no \
                      answer, and keeps the memory that the worker may write, until it has ended: see the kernel's log",
                     self.describe(),
-                    self.worker.process.pid()
+                    worker.process.pid()
                 ),
                 Reaped::Stuck => {}
             }
@@ -322,11 +361,15 @@ impl Session {
         state.bytes_out += bytes_out;
         state.maps_memory |= request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
         let frame = encode(id, chain.payload_room(), &request);
-        let named = self.named.as_ref().map(|named| named.begin(id, &request, chain.memory()));
+        let pages = self.assigned().named.clone();
+        let named = pages.map(|named| named.begin(id, &request, chain.memory()));
         let (written, charge) = (request.out_entries, Arc::new(charge));
-        state.outstanding.insert(id, InFlight { chain, written, named, _charge: charge.clone() });
-        // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Frame(frame, id, Some(charge)));
+        let (now, waiting) = if state.is_away { (None, Some(frame)) } else { (Some(frame), None) };
+        state.outstanding.insert(id, InFlight { chain, written, named, waiting, charge: charge.clone() });
+        if let Some(frame) = now {
+            // Still locked: requests reach the worker in the order of their numbers.
+            self.send(Outgoing::Frame(frame, id, Some(charge)));
+        }
     }
 
     /// Ends the session on the driver's request. `chain` is answered when the worker has ended.
@@ -338,19 +381,23 @@ impl Session {
         }
         state.phase = Phase::Closing;
         state.closers.push(chain);
+        let is_away = state.is_away;
         drop(state);
         self.endings.ending(self.id);
-        let header = ToWorker { kind: TO_CLOSE, ..ToWorker::default() };
-        self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
+        if is_away {
+            // Neither of its workers can end by itself.
+            return self.end_worker();
+        }
+        self.send(Outgoing::of(&ToWorker { kind: TO_CLOSE, ..ToWorker::default() }, &[]));
         let watched = self.clone();
         // One per session at most, because it is closed once.
         let watch = move || {
             if !watched.wait_ended(CLOSE_GRACE) {
-                watched.worker.kill();
+                watched.end_worker();
             }
         };
         if thread::Builder::new().name("session-close".into()).spawn(watch).is_err() {
-            self.worker.kill();
+            self.end_worker();
         }
     }
 
@@ -374,6 +421,11 @@ impl Session {
         (&self.program, self.pid, self.uid)
     }
 
+    /// What it holds of its machine.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
     /// Where its device memory is.
     pub fn residence(&self) -> &Residence {
         &self.residence
@@ -384,10 +436,12 @@ impl Session {
         format!("session {} ({} {})", self.label, self.program, self.pid)
     }
 
-    /// Ends the worker, so that the session is lost.
+    /// Ends the worker, so that the session is lost, and one that was to take its place.
     pub fn end_worker(&self) {
         self.endings.ending(self.id);
-        self.worker.kill();
+        self.assigned().worker.kill();
+        let fresh = self.state.lock().fresh.as_ref().map(|fresh| fresh.assigned.clone());
+        fresh.iter().for_each(|fresh| fresh.worker.kill());
     }
 
     /// Returns whether the worker may write guest memory without a request (kept pages, shared areas).
@@ -398,35 +452,44 @@ impl Session {
     /// Notifies the worker that guest memory has changed. The writer sends the state at the time of writing, so
     /// several pending changes are sent as one.
     pub fn update_memory(&self) {
-        if !self.memory_changed.swap(true, Ordering::AcqRel) {
+        let mut state = self.state.lock();
+        state.fresh.iter_mut().for_each(|fresh| fresh.memory_changed = true);
+        if !self.memory_changed.swap(true, Ordering::AcqRel) && !state.is_away {
             self.send(Outgoing::Memory);
         }
     }
 
+    /// Its present worker.
+    pub fn assigned(&self) -> Arc<Assigned> {
+        self.assigned.read().clone()
+    }
+
     /// Process id of the worker.
     pub fn worker_pid(&self) -> u32 {
-        self.worker.process.pid()
+        self.assigned().worker.process.pid()
     }
 
-    /// Sums of the worker's counters.
+    /// Sums of the counters of its workers.
     pub fn totals(&self) -> Totals {
         let gpu_busy_ns = *self.gpu_busy_ns.lock();
-        Totals { gpu_busy_ns, ..self.worker.statistics.totals() }
+        let past = self.past.lock();
+        Totals { gpu_busy_ns, ..self.assigned().worker.statistics.totals().plus_ended(*past) }
     }
 
-    /// The calls that its worker has executed.
+    /// The calls that its workers have executed.
     pub fn calls(&self) -> u64 {
-        self.worker.statistics.calls()
+        let past = self.past.lock();
+        self.assigned().worker.statistics.calls().saturating_add(past.calls)
     }
 
     /// The host memory that its worker has ready for contents, as far as it was told to, in bytes.
     pub fn ready_memory(&self) -> u64 {
-        self.worker.statistics.ready_memory().min(self.residence.pool_bytes())
+        self.assigned().worker.statistics.ready_memory().min(self.residence.pool_bytes())
     }
 
     /// The device memory that it is charged for, in bytes.
     pub fn device_memory(&self) -> u64 {
-        self.worker.statistics.device_memory()
+        self.assigned().worker.statistics.device_memory()
     }
 
     /// The devices of its memory that may move, a bit for each number of a device in workers. For a running session it is an estimate.
@@ -435,7 +498,7 @@ impl Session {
         if moves.phase == super::residence::Phase::Suspended {
             moves.movable_devices
         } else {
-            self.worker.statistics.movable_devices()
+            self.assigned().worker.statistics.movable_devices()
         }
     }
 
@@ -455,7 +518,7 @@ impl Session {
             age: self.opened.elapsed(),
             outstanding: self.state.lock().outstanding.len() as u64,
             totals: self.totals(),
-            process: ProcessUse::of(self.worker.process.pids()),
+            process: ProcessUse::of(self.assigned().worker.process.pids()),
             ready_memory: self.ready_memory(),
             moves: self.residence.moves(),
         }
@@ -478,7 +541,7 @@ impl Session {
         let rest = match outgoing {
             Outgoing::Frame(mut frame, request, charge) if outbox.waiting.load(Ordering::Acquire) == 0 => {
                 self.begin(request);
-                let sent = link::write_now(&self.worker.sockets.link, &frame);
+                let sent = link::write_now(&self.assigned().worker.sockets.link, &frame);
                 if sent == frame.len() {
                     return;
                 }
@@ -498,18 +561,18 @@ impl Session {
     fn write_all(&self, inbox: &Receiver<Outgoing>) {
         let waiting = self.outbox.lock().waiting.clone();
         for outgoing in inbox {
-            if let Err(error) = self.write(&outgoing) {
+            let assigned = self.assigned();
+            if let Err(error) = self.write(&assigned, &outgoing) {
                 debug!("session {}: its worker does not read: {error}", self.label);
                 // The reader notices the end. A worker that only closed its socket must not survive.
-                self.worker.kill();
-                return;
+                assigned.worker.kill();
             }
             waiting.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    fn write(&self, outgoing: &Outgoing) -> std::io::Result<()> {
-        let mut stream = &self.worker.sockets.link;
+    fn write(&self, assigned: &Assigned, outgoing: &Outgoing) -> std::io::Result<()> {
+        let mut stream = &assigned.worker.sockets.link;
         match outgoing {
             Outgoing::Frame(frame, request, _) => {
                 self.begin(*request);
@@ -522,40 +585,44 @@ impl Session {
             Outgoing::Memory => {
                 // In this order, so that a later change is sent once more.
                 self.memory_changed.store(false, Ordering::SeqCst);
-                let table = (self.tables)();
-                if let Some(named) = &self.named {
-                    named.set_files(&table.regions)?;
-                }
-                for SharedRegion { region, file, read_only } in &table.regions {
-                    if read_only.is_none() {
-                        link::send_region(stream, region, file.file())?;
-                    } else if let Some(number) =
-                        self.named.as_ref().and_then(|named| named.number(file.file()))
-                    {
-                        let region = Region { number: number.into(), ..*region };
-                        link::send_named_region(stream, &region)?;
-                    }
-                }
-                let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
-                stream.write_all(&link::encode_request(&header, &[], &[], &[]))
+                self.write_memory(assigned)
             }
         }
     }
 
-    /// Answers requests as the worker replies, until it ends.
-    fn read_replies(&self) {
+    /// Tells a worker the present guest memory.
+    fn write_memory(&self, Assigned { worker, named }: &Assigned) -> std::io::Result<()> {
+        let mut stream = &worker.sockets.link;
+        let table = (self.tables)();
+        if let Some(named) = named {
+            named.set_files(&table.regions)?;
+        }
+        for SharedRegion { region, file, read_only } in &table.regions {
+            if read_only.is_none() {
+                link::send_region(stream, region, file.file())?;
+            } else if let Some(number) = named.as_ref().and_then(|named| named.number(file.file())) {
+                let region = Region { number: number.into(), ..*region };
+                link::send_named_region(stream, &region)?;
+            }
+        }
+        let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
+        stream.write_all(&link::encode_request(&header, &[], &[], &[]))
+    }
+
+    /// Answers requests as a worker replies, until it ends.
+    fn read_replies(&self, assigned: &Assigned) {
+        let link = &assigned.worker.sockets.link;
         loop {
-            let _permit = freeze::readable(&self.worker.sockets.link);
-            if !self.read_reply() {
-                self.is_leaving.store(true, Ordering::Release);
+            let _permit = freeze::readable(link);
+            if !self.read_reply(assigned) {
                 return;
             }
         }
     }
 
-    /// Takes the next frame. Returns false if the session has ended.
-    fn read_reply(&self) -> bool {
-        let (header, payload) = match link::receive_reply(freeze::Message::of(&self.worker.sockets.link)) {
+    /// Takes the next frame. Returns false if the worker has ended, or must end.
+    fn read_reply(&self, Assigned { worker, named }: &Assigned) -> bool {
+        let (header, payload) = match link::receive_reply(freeze::Message::of(&worker.sockets.link)) {
             Ok(Some(frame)) => frame,
             Ok(None) => return false,
             Err(error) => {
@@ -578,7 +645,7 @@ impl Session {
             Err(payload)
         };
         let Err(payload) = asked else { return true };
-        let call = if is_reply { self.state.lock().outstanding.remove(&header.id) } else { None };
+        let call = if is_reply { self.state.lock().take(header.id) } else { None };
         let Some(call) = call else {
             debug!("session {}: its worker sent a frame that nobody asked for", self.label);
             return false;
@@ -586,7 +653,7 @@ impl Session {
         self.state.lock().bytes_out += payload.len() as u64;
         let fits = payload.len() <= call.chain.payload_room() as usize;
         let (status, payload) = if fits { (header.status, &payload[..]) } else { (REPLY_INVALID, &[][..]) };
-        if let (Some(named), Some(pages)) = (&self.named, call.named) {
+        if let (Some(named), Some(pages)) = (named, call.named) {
             named.end(pages, status);
         }
         call.answer(status, payload);
@@ -609,6 +676,17 @@ impl Session {
             state.bytes_out as f64 / 1e6,
             self.opened.elapsed().as_secs_f64()
         );
+    }
+}
+
+impl State {
+    /// Takes a request that its worker answers. After another one has entered the session, that one answers it.
+    fn take(&mut self, request: u64) -> Option<InFlight> {
+        if self.has_entered() { None } else { self.outstanding.remove(&request) }
+    }
+
+    fn has_entered(&self) -> bool {
+        self.fresh.as_ref().is_some_and(|fresh| fresh.has_entered)
     }
 }
 

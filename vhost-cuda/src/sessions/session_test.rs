@@ -15,16 +15,16 @@ use crate::sessions::fixture::sleeping_worker;
 
 const ROOM: u32 = 64;
 
-struct Fixture {
-    guest: FixtureGuest,
-    session: Arc<Session>,
-    worker: UnixStream,
-    running: JoinHandle<()>,
-    ended: mpsc::Receiver<End>,
+pub(super) struct Fixture {
+    pub(super) guest: FixtureGuest,
+    pub(super) session: Arc<Session>,
+    pub(super) worker: UnixStream,
+    pub(super) running: JoinHandle<()>,
+    pub(super) ended: mpsc::Receiver<End>,
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (worker, theirs) = sleeping_worker();
         let open = Open { pid: 42, uid: 0, charged_uid: 0, name: *b"a\nprogram\0\0\0\0\0\0\0" };
         let session =
@@ -47,18 +47,18 @@ impl Fixture {
         (request.unwrap(), chain)
     }
 
-    fn submit(&mut self, payload: &[u8]) {
+    pub(super) fn submit(&mut self, payload: &[u8]) {
         let (request, chain) = self.chain(OP_CALL, payload);
         let charge = RequestBudget::new(1).charge(1, 1).unwrap();
         self.session.submit(request, chain, charge);
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         let (_, chain) = self.chain(OP_CLOSE, &[]);
         self.session.close(chain);
     }
 
-    fn reply(&self, id: u64, payload: &[u8]) {
+    pub(super) fn reply(&self, id: u64, payload: &[u8]) {
         let header = FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
         send_reply(&self.worker, &header, payload).unwrap();
     }
@@ -104,7 +104,7 @@ fn a_worker_that_does_not_read_blocks_nobody_and_loses_nothing() {
 fn a_worker_that_dies_loses_the_session_and_answers_all() {
     let mut fixture = Fixture::new();
     fixture.submit(b"never answered");
-    let pid = fixture.session.worker.process.pid();
+    let pid = fixture.session.assigned().worker.process.pid();
     drop(fixture.worker);
     assert_eq!(fixture.ended.recv().unwrap(), End::Lost);
     fixture.running.join().unwrap();
@@ -143,7 +143,7 @@ fn a_worker_that_does_not_end_is_killed() {
     assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(10)), Ok(End::Closed));
     assert!(started.elapsed() >= CLOSE_GRACE / 2);
     fixture.running.join().unwrap();
-    assert!(!fixture.session.worker.process.is_running());
+    assert!(!fixture.session.assigned().worker.process.is_running());
     assert_eq!(fixture.guest.reply(0).0, REPLY_OK);
 }
 
@@ -151,7 +151,7 @@ fn a_worker_that_does_not_end_is_killed() {
 fn a_session_ends_when_it_is_hung_up_on() {
     let mut fixture = Fixture::new();
     fixture.submit(b"never answered");
-    fixture.session.worker.sockets.hang_up();
+    fixture.session.assigned().worker.sockets.hang_up();
     assert_eq!(fixture.ended.recv_timeout(Duration::from_secs(10)), Ok(End::Lost));
     fixture.running.join().unwrap();
     assert_eq!(fixture.guest.reply(0), (REPLY_SESSION_LOST, vec![]));
@@ -202,7 +202,7 @@ fn changes_of_memory_wait_as_one() {
     fixture.session.update_memory();
     memory(&fixture);
     // The writer waits for a worker that does not read.
-    while link::write_now(&fixture.session.worker.sockets.link, &[0; 4096]) > 0 {}
+    while link::write_now(&fixture.session.assigned().worker.sockets.link, &[0; 4096]) > 0 {}
     let waiting = fixture.session.outbox.lock().waiting.clone();
     for _ in 0..1000 {
         fixture.session.update_memory();
@@ -218,8 +218,13 @@ fn outstanding_requests_are_bounded() {
     for id in 0..MAX_OUTSTANDING as u64 - 1 {
         let (request, chain) = FixtureGuest::new().request(call_header(), &[], &[], &[], ROOM);
         let charge = RequestBudget::new(1).charge(1, 1).unwrap();
-        let call =
-            InFlight { chain, written: request.unwrap().out_entries, named: None, _charge: Arc::new(charge) };
+        let call = InFlight {
+            chain,
+            written: request.unwrap().out_entries,
+            named: None,
+            waiting: None,
+            charge: Arc::new(charge),
+        };
         fixture.session.state.lock().outstanding.insert(1000 + id, call);
     }
     fixture.submit(b"one too many");

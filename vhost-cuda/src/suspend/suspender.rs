@@ -2,6 +2,7 @@
 //! Suspends and resumes the sessions of a daemon.
 
 mod pool;
+pub mod renewing;
 mod waking;
 
 use std::collections::BTreeMap;

@@ -6,9 +6,10 @@ use std::thread::JoinHandle;
 
 use vhost_cuda_common::link::{
     FROM_REPLY, FROM_WAKE, FromWorker, IN_PIECES, MOVED, MOVED_IN_PART, MoveTerms, NO_DEVICE_MEMORY,
-    NO_HOST_MEMORY, NOT_IDLE, TO_FORGET, TO_POOL, TO_RESUME, TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of,
-    pool_of, receive_frame, send_reply,
+    NO_HOST_MEMORY, NOT_IDLE, TO_DEEPEN, TO_ENTER, TO_FORGET, TO_LEAVE, TO_POOL, TO_RESUME,
+    TO_RESUME_REFUSED, TO_SUSPEND, move_terms_of, pool_of, receive_frame, send_reply,
 };
+use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::{Open, REPLY_INVALID, REPLY_OK};
 use zerocopy::IntoBytes;
 
@@ -16,24 +17,26 @@ use super::*;
 use crate::sessions::fixture::sleeping_worker_with;
 use crate::sessions::session::{End, Place};
 
-const MIB: u64 = 1 << 20;
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 /// Longer than any step of a test.
-const LONG: Duration = Duration::from_secs(20);
+pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// A session whose worker answers moves with the outcomes that a test has set.
-struct Fixture {
-    session: Arc<Session>,
-    link: Arc<UnixStream>,
-    script: Arc<Script>,
+pub(super) struct Fixture {
+    pub(super) session: Arc<Session>,
+    pub(super) link: Arc<UnixStream>,
+    pub(super) script: Arc<Script>,
     running: Option<JoinHandle<End>>,
 }
 
 /// What the worker answers, and what it was asked.
 #[derive(Debug, Default)]
-struct Script {
-    suspend: AtomicU32,
-    resume: AtomicU32,
+pub(super) struct Script {
+    pub(super) suspend: AtomicU32,
+    pub(super) resume: AtomicU32,
+    /// The reason for which the session does not leave.
+    pub(super) obstacle: Mutex<Option<String>>,
     /// A card that it shares with others. Then that decides what it answers.
     card: Mutex<Option<(Arc<Card>, Share)>>,
     /// The numbers of each kind of request.
@@ -48,14 +51,14 @@ struct Script {
 }
 
 /// An outcome that means: no answer.
-const SILENCE: u32 = 100;
+pub(super) const SILENCE: u32 = 100;
 /// An outcome that means: the request is refused.
 const REFUSED: u32 = 101;
 /// An outcome that means: an answer of a wrong size.
 const GARBAGE: u32 = 102;
 
 impl Fixture {
-    fn new(suspender: &Arc<Suspender>, label: u64, connection: u64) -> Self {
+    pub(super) fn new(suspender: &Arc<Suspender>, label: u64, connection: u64) -> Self {
         Self::with(suspender, label, connection, 8 * MIB)
     }
 
@@ -101,21 +104,21 @@ impl Fixture {
         entry.tried = None;
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         let header = FromWorker { kind: FROM_WAKE, ..FromWorker::default() };
         send_reply(&self.link, &header, &[]).unwrap();
     }
 
-    fn asked(&self, kind: u32) -> usize {
+    pub(super) fn asked(&self, kind: u32) -> usize {
         self.script.asked.lock().iter().filter(|&&other| other == kind).count()
     }
 
-    fn state(&self) -> &'static str {
+    pub(super) fn state(&self) -> &'static str {
         self.session.residence().moves().state()
     }
 
     /// Waits until the session's state is this one.
-    fn reaches(&self, state: &str) {
+    pub(super) fn reaches(&self, state: &str) {
         let deadline = Instant::now() + LONG;
         while self.state() != state {
             assert!(Instant::now() < deadline, "it is {} and not {state}", self.state());
@@ -124,7 +127,7 @@ impl Fixture {
     }
 
     /// Waits until its worker was asked.
-    fn is_asked(&self, kind: u32) {
+    pub(super) fn is_asked(&self, kind: u32) {
         let deadline = Instant::now() + LONG;
         while self.asked(kind) == 0 {
             assert!(Instant::now() < deadline, "its worker was not asked ({kind})");
@@ -141,7 +144,7 @@ impl Fixture {
         }
     }
 
-    fn end(&mut self) -> End {
+    pub(super) fn end(&mut self) -> End {
         self.session.kill();
         self.running.take().unwrap().join().unwrap()
     }
@@ -201,10 +204,23 @@ impl Drop for Fixture {
 }
 
 impl Script {
-    fn play(&self, link: &UnixStream) {
+    /// Returns whether its worker was asked.
+    pub(super) fn has_got(&self, kind: u32) -> bool {
+        self.asked.lock().contains(&kind)
+    }
+
+    pub(super) fn play(&self, link: &UnixStream) {
         while let Ok(Some(frame)) = receive_frame(link) {
             let (kind, id) = (frame.header.kind, frame.header.id);
             self.asked.lock().push(kind);
+            if [TO_DEEPEN, TO_LEAVE, TO_ENTER].contains(&kind) {
+                let obstacle = self.obstacle.lock().clone().filter(|_| kind != TO_DEEPEN);
+                let header = FromWorker { kind: FROM_REPLY, id, ..FromWorker::default() };
+                let answer = Description { obstacle, ..Description::default() };
+                if send_reply(link, &header, &answer.to_bytes()).is_err() {
+                    return;
+                }
+            }
             let outcome = match kind {
                 TO_SUSPEND => {
                     let terms = move_terms_of(&frame.payload).unwrap();
@@ -241,11 +257,11 @@ impl Script {
     }
 }
 
-fn suspender(options: Options) -> Arc<Suspender> {
+pub(super) fn suspender(options: Options) -> Arc<Suspender> {
     Suspender::start(Options { host_memory: Some(1 << 30), ..options }, Arc::default(), None).unwrap()
 }
 
-fn plain() -> Arc<Suspender> {
+pub(super) fn plain() -> Arc<Suspender> {
     suspender(Options::default())
 }
 

@@ -18,6 +18,7 @@ mod objects;
 mod outstanding;
 mod profile;
 mod recipe;
+mod renewal;
 mod run;
 pub mod sandbox;
 mod serve;
@@ -43,8 +44,9 @@ use serve::executor::Executors;
 use state::SessionState;
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_FORGET, TO_LOAD, TO_MEMORY, TO_POOL, TO_PROFILE,
-    TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE, TO_SUSPEND, TO_UNPIN,
+    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_ENTER, TO_FORGET, TO_LEAVE, TO_LOAD, TO_MEMORY,
+    TO_POOL, TO_PROFILE, TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE,
+    TO_STAY, TO_SUSPEND, TO_UNPIN,
 };
 
 /// Runs a worker until its session or its daemon ends.
@@ -69,7 +71,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
     let mut executors = Executors::new(session, replies.clone());
     let mut regions = Vec::new();
     let mut assigned = false;
-    while let Some(frame) = link::receive_frame(link)? {
+    while let Some(mut frame) = link::receive_frame(link)? {
         // The first frame arrives with the session.
         if !std::mem::replace(&mut assigned, true) {
             start::set_name(start::NAME_SESSION);
@@ -100,6 +102,9 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_RESUME_REFUSED => session.gate.refuse(),
             TO_FORGET => session.suspension.forget(),
             TO_POOL => suspend::keep_pool(session, &frame),
+            TO_LEAVE => renewal::leave(session, &mut executors, &mut frame, &replies),
+            TO_STAY => renewal::stay(session),
+            TO_ENTER => renewal::enter(session, &mut executors, &mut frame, &replies),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),
         }

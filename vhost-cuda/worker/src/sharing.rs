@@ -49,6 +49,11 @@ impl Sharing {
         }
     }
 
+    /// Returns whether the session shares nothing with other processes.
+    pub fn is_unused(&self) -> bool {
+        self.opened.lock().is_empty() && self.offered.lock().is_empty()
+    }
+
     /// Offers an object to other processes.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session has made too many offers, `CUDA_ERROR_NOT_SUPPORTED` without

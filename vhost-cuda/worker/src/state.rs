@@ -139,6 +139,12 @@ pub struct CopyTime {
 }
 
 impl CopyTime {
+    /// Goes on behind the copies of another worker.
+    pub fn begin_behind(&self, copies: u64, ns: u64) {
+        self.copies.store(copies, Ordering::Relaxed);
+        self.ns.store(ns, Ordering::Relaxed);
+    }
+
     /// Counts a copy.
     pub fn add(&self, time: Duration) {
         self.copies.fetch_add(1, Ordering::Relaxed);

@@ -17,11 +17,13 @@ pub(crate) mod load;
 pub(crate) mod objects;
 pub(crate) mod refusal;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, Weak};
 
 use cuda_library_rows::{COUNT, libraries, library_of};
+use parking_lot::Mutex;
 
 use super::gpu::{CuResult, CudaError};
 use super::objects::Object;
@@ -40,6 +42,8 @@ pub struct Vendor {
     may_print: AtomicBool,
     /// The libraries by number. `None` inside: the host does not have the library.
     loaded: Vec<OnceLock<Option<Loaded>>>,
+    /// The libraries that the guest uses, with the major versions that it has asked for.
+    used: Mutex<BTreeMap<u32, u32>>,
 }
 
 impl Vendor {
@@ -50,7 +54,18 @@ impl Vendor {
             variables: Variables::default(),
             may_print: AtomicBool::new(false),
             loaded: (0..COUNT).map(|_| OnceLock::new()).collect(),
+            used: Mutex::default(),
         }
+    }
+
+    /// Returns the libraries that the guest uses, with the major versions that it has asked for.
+    pub fn used(&self) -> Vec<(u32, u32)> {
+        self.used.lock().iter().map(|(&number, &major)| (number, major)).collect()
+    }
+
+    /// Returns whether libraries may print text although no call has failed.
+    pub fn may_print(&self) -> bool {
+        self.may_print.load(Ordering::Acquire)
     }
 
     /// Replaces the variables of the last record by those of this one.
@@ -71,7 +86,7 @@ impl Vendor {
     /// Returns the kind of code that their calls run. NVIDIA's own kernels print nothing. Its libraries print only if
     /// a call fails or the program requests it.
     pub fn runs(&self) -> Runs {
-        if self.may_print.load(Ordering::Acquire) { Runs::Other } else { Runs::LoadedCode }
+        if self.may_print() { Runs::Other } else { Runs::LoadedCode }
     }
 
     /// Loads a library if it is not loaded yet. `digests` has the digests of the guest's rows, 64 bits each, by the numbers of
@@ -84,6 +99,7 @@ impl Vendor {
         let (digests, []) = digests.as_chunks::<8>() else { return Err(CudaError::INVALID_VALUE) };
         let loaded = self.loaded[number as usize].get_or_init(|| Loaded::find(rows, &self.folders, major));
         loaded.as_ref().ok_or(CudaError::NOT_FOUND)?;
+        self.used.lock().entry(number).or_insert(major);
         let mut same = vec![0; digests.len().div_ceil(8)];
         for (number, digest) in digests.iter().enumerate() {
             let own = rows.numbered(number as u32).map(|position| rows.functions[position].digest);

@@ -128,7 +128,7 @@ fn nobody_misses_how_far_a_lane_has_come() {
             theirs.advance(32);
         });
         // A lost wake-up is a deadlock, which loom reports.
-        progress.sleep_until(32);
+        progress.sleep_until(32, || false);
         assert_eq!(progress.done(), 32);
         other.join().unwrap();
     });

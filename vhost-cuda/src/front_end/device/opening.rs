@@ -28,7 +28,7 @@ use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
 use crate::owner::Owner;
 use crate::sessions::endings::PATIENCE;
-use crate::sessions::process::Process;
+use crate::sessions::process::{Process, Sockets};
 use crate::sessions::report::Refusal;
 use crate::sessions::session::{End, Place, Session, Tables};
 use crate::suspend::suspender::{Ages, FIRST_DEVICE};
@@ -243,7 +243,7 @@ impl Device {
         };
         let session =
             Session::new(id, label, &open, place, worker, self.settings.endings.clone(), self.tables());
-        self.serve_questions(&session, owner, Vec::new());
+        self.serve_questions(&session, &session.assigned().worker.sockets, owner, Vec::new());
         sessions.open.insert(id, session.clone());
         drop(sessions);
         let charge = reservation.charge.take();
@@ -253,14 +253,14 @@ impl Device {
         });
     }
 
-    /// Serves the images and objects that a session's worker asks for. `offers` are those that it has made before.
+    /// Serves the images and objects that a worker of a session asks for. `offers` are those that it has made before.
     pub(super) fn serve_questions(
         self: &Arc<Self>,
-        session: &Arc<Session>,
+        session: &Session,
+        sockets: &Sockets,
         owner: Owner,
         offers: Vec<(Token, Offer, Option<File>)>,
     ) {
-        let sockets = &session.worker().sockets;
         self.settings.images.serve(sockets.images.clone(), owner);
         let budgets = FileBudgets {
             of_user: self.settings.descriptors.user_files,
@@ -330,7 +330,7 @@ impl Device {
 
     /// Puts a worker into the control group of its user, if there are groups. A worker that cannot be put there still serves;
     /// the operator was informed of the effects.
-    fn join_group(self: &Arc<Self>, uid: u32, worker: &Process) -> Option<Membership> {
+    pub(super) fn join_group(self: &Arc<Self>, uid: u32, worker: &Process) -> Option<Membership> {
         let groups = self.settings.cgroups.as_ref()?;
         let mut group = self.group.lock();
         if group.is_none() {

@@ -175,9 +175,10 @@ impl Device {
         let charge = self.settings.suspender.charge_again(saved.residence.charged_bytes());
         let (endings, tables) = (self.settings.endings.clone(), self.tables());
         let session = Session::restore(saved, spec, files, charge, endings, tables)?;
-        self.settings.pool.adopt(session.worker())?;
+        let assigned = session.assigned();
+        self.settings.pool.adopt(&assigned.worker)?;
         let offers = offers.into_iter().map(|offer| offer.restore(files)).collect::<io::Result<_>>()?;
-        self.serve_questions(&session, owner, offers);
+        self.serve_questions(&session, &assigned.worker.sockets, owner, offers);
         let mut sessions = self.sessions.lock();
         *sessions.users.entry(place.charged_uid).or_insert(0) += 1;
         sessions.open.insert(session.id(), session.clone());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
-use vhost_cuda_common::link::{self, FromWorker, ToWorker};
+use vhost_cuda_common::link::{FromWorker, TO_LEAVE, ToWorker};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::{Outgoing, Phase, Session};
@@ -27,6 +27,9 @@ pub enum AskError {
     /// The worker sent no valid answer.
     #[error("its worker gave no valid answer")]
     Malformed,
+    /// The session goes over to another worker.
+    #[error("the session is getting another worker: try again")]
+    Away,
 }
 
 /// The question of one kind that is under way.
@@ -58,6 +61,15 @@ impl Asked {
         state.answer = Some(if is_good { Ok(payload) } else { Err(AskError::Malformed) });
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Ends a question that the worker will not answer any more, because another one has the session.
+    pub fn forget(&self) {
+        let mut state = self.state.lock();
+        if state.request.take().is_some() {
+            state.answer = Some(Err(AskError::Away));
+            self.changed.notify_all();
+        }
     }
 
     /// Notes that the session has ended.
@@ -115,6 +127,9 @@ impl Session {
         if state.phase != Phase::Open {
             return Err(AskError::Ended);
         }
+        if state.is_away {
+            return Err(AskError::Away);
+        }
         let mut now = asked.state.lock();
         if now.request.is_some() {
             return Err(AskError::Stuck);
@@ -123,11 +138,13 @@ impl Session {
         let id = state.next_request;
         (now.request, now.answer) = (Some(id), None);
         drop(now);
+        // What comes later waits.
+        state.is_away = kind == TO_LEAVE;
         let header = ToWorker { kind, id, ..ToWorker::default() };
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(match file {
             Some(file) => Outgoing::File(header, payload.to_vec(), file),
-            None => Outgoing::Frame(link::encode_request(&header, payload, &[], &[]), id, None),
+            None => Outgoing::of(&header, payload),
         });
         drop(state);
         drop(permit);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use log::{debug, error};
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
-    self, FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_POOL, TO_RESUME,
+    FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_POOL, TO_RESUME,
     TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, moved_of,
 };
 use virtio_cuda_protocol::transport::REPLY_OK;
@@ -67,9 +67,12 @@ impl Session {
     /// Lets the calls that wait for the session's memory fail with `CUDA_ERROR_OUT_OF_MEMORY`. It stays suspended.
     pub fn refuse_resume(&self) {
         let _permit = freeze::permit();
-        self.residence.refused();
-        let header = ToWorker { kind: TO_RESUME_REFUSED, ..ToWorker::default() };
-        self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
+        // Locked, so that the session does not go over to another worker meanwhile.
+        let _state = self.state.lock();
+        if !self.residence.refused() {
+            return;
+        }
+        self.send(Outgoing::of(&ToWorker { kind: TO_RESUME_REFUSED, ..ToWorker::default() }, &[]));
     }
 
     /// Ends the contents that the session has kept from its last suspension. Returns false if there are none.
@@ -79,8 +82,7 @@ impl Session {
         let _state = self.state.lock();
         let has_kept = self.residence.forget();
         if has_kept {
-            let header = ToWorker { kind: TO_FORGET, ..ToWorker::default() };
-            self.send(Outgoing::Frame(link::encode_request(&header, &[], &[], &[]), 0, None));
+            self.send(Outgoing::of(&ToWorker { kind: TO_FORGET, ..ToWorker::default() }, &[]));
         }
         has_kept
     }
@@ -94,8 +96,7 @@ impl Session {
             return;
         }
         if let Some(bytes) = self.residence.set_pool(bytes, charge) {
-            let header = ToWorker { kind: TO_POOL, ..ToWorker::default() };
-            self.send(Outgoing::Frame(link::encode_request(&header, bytes.as_bytes(), &[], &[]), 0, None));
+            self.send(Outgoing::of(&ToWorker { kind: TO_POOL, ..ToWorker::default() }, bytes.as_bytes()));
         }
     }
 
@@ -128,7 +129,7 @@ impl Session {
         let budget_bytes = allowed.saturating_add(self.residence.kept_bytes());
         let terms = MoveTerms { budget_bytes, ..terms };
         // Still locked: requests reach the worker in the order of their numbers.
-        self.send(Outgoing::Frame(link::encode_request(&header, terms.as_bytes(), &[], &[]), id, None));
+        self.send(Outgoing::of(&header, terms.as_bytes()));
         drop(state);
         drop(permit);
         // A limit beyond the clock's range is none that anybody waits for.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use vhost_cuda_common::budget::Charge;
+use vhost_cuda_common::statistics::Totals;
 
 use super::asked::Asked;
 use super::profile::Profiled;
-use super::{Outbox, Phase, Place, Session, State, Tables, printable};
+use super::{Assigned, Outbox, Phase, Place, Session, State, Tables, printable};
 use crate::hand_over::files::{Inherited, Leaving};
 use crate::sessions::endings::Endings;
 use crate::sessions::named_pages::SavedPages;
@@ -50,6 +51,9 @@ pub struct SavedSession {
     profile: Option<u64>,
     /// The question for its recipe that its worker has not answered.
     recipe: Option<u64>,
+    /// The sums of the workers before the present one. Left out without any, so that programs that do not know it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    past: Option<Totals>,
 }
 
 impl Session {
@@ -63,6 +67,9 @@ impl Session {
         if state.phase != Phase::Open || self.is_leaving.load(Ordering::Acquire) {
             return busy("is ending");
         }
+        if self.residence.is_renewing() {
+            return busy("is getting another worker");
+        }
         if !state.outstanding.is_empty() {
             return busy(&format!("has {} requests under way", state.outstanding.len()));
         }
@@ -75,6 +82,7 @@ impl Session {
         if !residence.is_settled() {
             return busy("is being suspended or resumed");
         }
+        let (assigned, past) = (self.assigned(), *self.past.lock());
         Ok(SavedSession {
             profile: self.profile.save().map_err(|reason| why(&reason))?,
             recipe: self.recipe.save(),
@@ -82,7 +90,7 @@ impl Session {
             label: self.label,
             uid: self.uid,
             place: self.place,
-            worker: self.worker.save(files),
+            worker: assigned.worker.save(files),
             residence,
             program: self.program.clone(),
             pid: self.pid,
@@ -94,7 +102,8 @@ impl Session {
             maps_memory: state.maps_memory,
             age: self.opened.elapsed(),
             gpu_busy_ns: *self.gpu_busy_ns.lock(),
-            named: self.named.as_ref().map(|named| named.save()),
+            named: assigned.named.as_ref().map(|named| named.save()),
+            past: (past != Totals::default()).then_some(past),
         })
     }
 
@@ -123,12 +132,11 @@ impl Session {
             program: printable(saved.program.as_bytes()),
             pid: saved.pid,
             uid: saved.uid,
-            worker,
+            assigned: RwLock::new(Arc::new(Assigned { worker, named })),
             endings,
             tables,
             memory_changed: AtomicBool::new(false),
             begun: AtomicU64::new(saved.begun),
-            named,
             outbox: Mutex::new(Outbox::default()),
             state: Mutex::new(State {
                 next_request: saved.next_request,
@@ -140,6 +148,7 @@ impl Session {
             }),
             ended: Condvar::new(),
             opened: now.checked_sub(saved.age).unwrap_or(now),
+            past: Mutex::new(saved.past.unwrap_or_default()),
             gpu_busy_ns: Mutex::new(saved.gpu_busy_ns),
             residence: Residence::restore(&saved.residence, charge),
             profile: Profiled::restore(saved.profile),
@@ -148,10 +157,5 @@ impl Session {
             is_restored: true,
             is_leaving: AtomicBool::new(false),
         }))
-    }
-
-    /// Its worker.
-    pub fn worker(&self) -> &Worker {
-        &self.worker
     }
 }

@@ -73,7 +73,7 @@ impl Session {
         pipe: Option<OwnedFd>,
         time: Duration,
     ) -> Result<u64, SavingError> {
-        if self.worker.version < VERSION_OF_SAVING {
+        if self.assigned().worker.version < VERSION_OF_SAVING {
             return Err(SavingError::State("its worker is of an older release"));
         }
         let answer = self.ask_with(&self.recipe, kind, payload, pipe, time)?;

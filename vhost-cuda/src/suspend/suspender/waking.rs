@@ -36,8 +36,8 @@ fn serve(suspender: &Weak<Suspender>, woken: &Receiver<u64>) {
         let Some(suspender) = suspender.upgrade() else { return };
         let session = suspender.sessions.lock().get_mut(&label).and_then(|entry| {
             // The label may be older than a refusal of the calls that waited. One thread for each session at most.
-            let begins = entry.session.residence().moves().is_waited_for()
-                && !std::mem::replace(&mut entry.is_waking, true);
+            let begins =
+                entry.session.residence().is_waited_for() && !std::mem::replace(&mut entry.is_waking, true);
             begins.then(|| entry.session.clone())
         });
         let Some(session) = session else { continue };
@@ -65,7 +65,7 @@ impl Suspender {
     fn wake(&self, session: &Session) {
         let result = self.bring_back(session, Instant::now() + WAIT_FOR_ROOM);
         // The operator may have held it meanwhile: then its calls wait.
-        let is_waited_for = session.residence().moves().is_waited_for();
+        let is_waited_for = session.residence().is_waited_for();
         if let (Err(error), true) = (result, is_waited_for) {
             log!(
                 REFUSALS.level(Level::Warn),
@@ -116,6 +116,7 @@ impl Suspender {
             };
             let goes_on = match error {
                 MoveError::Busy => session.residence().settled(deadline),
+                MoveError::Renewing => session.residence().has_renewed(deadline),
                 MoveError::Failed { outcome: NO_DEVICE_MEMORY, devices, .. } => {
                     self.endings.settle(PATIENCE, false)
                         || match self.find_room(Some(label), devices) {

@@ -51,6 +51,8 @@ pub struct ThreadState {
     pub lane: Option<u32>,
     /// True if the guest thread has ended: another thread may soon get its lane.
     pub ended: bool,
+    /// True if the session leaves this worker, and the call has turned back without effect.
+    pub left: bool,
     /// The signal by which the executor waits for short copies.
     pub signal: Signal,
     /// Frequent launches.

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Saved contents that come back: a file that somebody else may have written, or parts of one in any order.
+//! Saved contents that come back: a file that somebody else may have written, or parts of one in any order. Whole sessions from another
+//! worker: parts of one, changed.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use vhost_cuda_choices::Choices;
 use vhost_cuda_common::parts::{self, Contents, kind};
 use zerocopy::IntoBytes;
 
+use crate::renewal::fixture::{Guest, end_suspended, stream_of};
+use crate::renewal::read;
 use crate::suspend::pages::Pages;
 use crate::suspend::room::{CHUNK, CHUNK_BYTES};
 use crate::suspend::saving::load;
@@ -20,10 +24,84 @@ const PLACES: [u64; 7] = [0, 4, 18, 2, 3, 6, 20];
 /// The maximum number of parts of a stream.
 const MAX_PARTS: usize = 6;
 
-/// An input is a stream; and a list of parts, a byte each.
+/// The parts of a session that another worker has written.
+static SESSION: LazyLock<Vec<(u16, Vec<u8>)>> = LazyLock::new(|| {
+    let mut guest = Guest::with_all();
+    guest.suspend();
+    let stream = stream_of(&mut guest);
+    end_suspended(guest);
+    let (mut from, mut contents, mut parts) = (&stream[..], Vec::new(), Vec::new());
+    while let Ok(kind) = parts::read(&mut from, &mut contents) {
+        parts.push((kind, contents.clone()));
+    }
+    parts
+});
+/// The maximum number of changes to a session.
+const MAX_CHANGES: usize = 8;
+
+/// An input is a stream; a list of parts, a byte each; and a list of changes to a session.
 pub fn run(data: &[u8]) {
     check(data);
     check(&stream(data));
+    enter(data);
+    enter(&changed(data));
+}
+
+/// Lets a session enter that may be wrong. What does enter has no more memory than it may have, and can be resumed, or not.
+fn enter(stream: &[u8]) {
+    let mut guest = Guest::new(true);
+    let session = guest.session.state;
+    if let Ok((threads, _)) = read(stream, session, CHUNKS * 4 * CHUNK_BYTES) {
+        assert!(session.allocations().quota.memory().is_some_and(|(total, free)| free <= total));
+        // Lanes of any threads may lie in the same pages, so these do not run.
+        drop(threads);
+        guest.try_to_resume();
+    }
+    end_suspended(guest);
+}
+
+/// Changes the parts of a session, as the input chooses, and writes them with right digests.
+fn changed(data: &[u8]) -> Vec<u8> {
+    let (mut parts, mut choices) = (SESSION.clone(), Choices::of(data));
+    for _ in 0..MAX_CHANGES {
+        if !choices.more() || parts.is_empty() {
+            break;
+        }
+        let at = usize::from(choices.byte()) % parts.len();
+        match choices.byte() % 8 {
+            0 => drop(parts.remove(at)),
+            1 => parts.insert(at, parts[at].clone()),
+            2 => {
+                let other = usize::from(choices.byte()) % parts.len();
+                parts.swap(at, other);
+            }
+            3 => {
+                let bytes = choices.number() as usize % (parts[at].1.len() + 1);
+                parts[at].1.truncate(bytes);
+            }
+            4 => parts[at].0 = u16::from(choices.byte()) % 40,
+            // A row once more, or a number in one.
+            5 => {
+                let bytes = usize::from(choices.byte()).min(parts[at].1.len());
+                let row = parts[at].1[..bytes].to_vec();
+                parts[at].1.extend(row);
+            }
+            _ => {
+                let contents = &mut parts[at].1;
+                let place = (choices.number() as usize % (contents.len() / 8 + 1)) * 8;
+                let number = choices.number();
+                if let Some(word) = contents.get_mut(place..place + 8) {
+                    word.copy_from_slice(&number.to_le_bytes());
+                }
+            }
+        }
+    }
+    let mut stream = Vec::new();
+    for (kind, contents) in &parts {
+        // Contents that are too long are not written.
+        let _ = parts::write(&mut stream, *kind, &[&contents[..]]);
+    }
+    stream
 }
 
 fn check(stream: &[u8]) {

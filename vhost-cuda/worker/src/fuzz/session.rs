@@ -59,6 +59,11 @@ impl FuzzSession {
         Self::of(false, true, devices, open, Trace::open_none)
     }
 
+    /// A session that sees one emulated device, with a limit of memory if `limited`, and the libraries of NVIDIA that `open` opens.
+    pub fn with_one_device(limited: bool, open: impl FnOnce(&Vendor)) -> Self {
+        Self::of(limited, true, 1, open, Trace::open_none)
+    }
+
     /// A session whose launches are prepared, with the CUPTI that `open` opens.
     #[cfg(test)]
     pub fn with_trace(open: impl FnOnce(&Trace)) -> Self {

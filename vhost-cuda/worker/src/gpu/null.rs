@@ -3,9 +3,11 @@
 //! addresses and handles that were never returned before. It reads or writes every byte of host memory that it gets.
 //! So a call that passes a wrong address or length to the driver ends the process.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
 use super::{CUgraph, CUgraphNode};
@@ -30,14 +32,17 @@ static FAILURE: AtomicU32 = AtomicU32::new(0);
 static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static CAPTURES: AtomicU64 = AtomicU64::new(0);
 /// The first words of the arguments of the latest call.
-static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static WORDS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static IMAGE: [u8; 64] = [0; 64];
+/// The addresses that reservations have asked for, and got.
+static WANTED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 /// Resets the state, so that the same calls get the same results.
 pub fn reset() {
     for counter in [&ADDRESSES, &HANDLES, &SEED, &CAPTURES] {
         counter.store(0, RELAXED);
     }
+    WANTED.lock().clear();
     CURRENT.store(std::ptr::null_mut(), RELAXED);
     script(0, 0, 0);
 }
@@ -60,7 +65,20 @@ fn next_handle() -> u64 {
 }
 
 fn next_address() -> u64 {
-    DEVICE_BASE + DEVICE_STEP * ADDRESSES.fetch_add(1, RELAXED)
+    loop {
+        let next = DEVICE_BASE + DEVICE_STEP * ADDRESSES.fetch_add(1, RELAXED);
+        if !WANTED.lock().contains(&next) {
+            return next;
+        }
+    }
+}
+
+/// Returns an address that a reservation asks for, if it was never returned before.
+fn wanted_address(wanted: u64) -> Option<u64> {
+    let index = wanted.checked_sub(DEVICE_BASE)? / DEVICE_STEP;
+    let is_new =
+        wanted.is_multiple_of(DEVICE_STEP) && wanted < WINDOW_BASE && index >= ADDRESSES.load(RELAXED);
+    (is_new && WANTED.lock().insert(wanted)).then_some(wanted)
 }
 
 fn number() -> u64 {
@@ -99,6 +117,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
         ("cuLinkComplete", "usize") => IMAGE.len() as u64,
         ("cuLinkComplete", _) => IMAGE.as_ptr() as u64,
         ("cuFuncGetName" | "cuKernelGetName", _) => c"kernel".as_ptr() as u64,
+        ("cuMemAddressReserve", _) => wanted_address(WORDS[2].load(RELAXED)).unwrap_or_else(next_address),
         (_, "CUdeviceptr") => next_address(),
         (_, "c_int" | "c_uint" | "CUdevice" | "CUmemAccess_flags") => number() % 5,
         (_, "usize" | "u64" | "c_ulonglong") => 4096 << (number() % 16),
@@ -145,6 +164,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
     let at = |index: usize| words.get(index).copied().unwrap_or(0);
     WORDS[0].store(at(0), RELAXED);
     WORDS[1].store(at(1), RELAXED);
+    WORDS[2].store(at(2), RELAXED);
     // These must not fail, because the worker rightly ends the process then.
     if function != "cuMemHostUnregister"
         && FAIL_IN.fetch_update(RELAXED, RELAXED, |left| left.checked_sub(1)) == Ok(1)

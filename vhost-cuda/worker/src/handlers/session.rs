@@ -9,6 +9,7 @@ use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, agreed_version};
 use crate::call::CallContext;
 use crate::gpu::{CuResult, CudaError};
 use crate::run::new_lane::NewLane;
+use crate::run::order::Unawaited;
 
 /// Returns the guest library's version if this side knows it; else this side's own, so that the library can send one that
 /// both know, or report both. Until then every other call is refused.
@@ -31,9 +32,7 @@ pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) 
     let area = cx.session.window().find(tag, true).ok_or(CudaError::INVALID_VALUE)?;
     let place = cx.session.order.take(lane, begins).ok_or(CudaError::INVALID_VALUE)?;
     let new = NewLane::set_up(&area, place).ok_or(CudaError::INVALID_VALUE)?;
-    if let Some(limit) = &cx.session.time_limit {
-        limit.add_lane(lane, new.memory.clone());
-    }
+    cx.session.time_limit.iter().for_each(|limit| limit.add_lane(lane, new.memory.clone()));
     cx.thread.new_lane = Some(new);
     cx.thread.lane = Some(lane);
     Ok(())
@@ -53,6 +52,7 @@ pub fn session_order(cx: &mut CallContext<'_>, lane: u32, position: u64) -> CuRe
     }
     cx.session.order.wait_for(lane, position).map_err(|error| {
         debug!("{error}");
+        cx.thread.left = matches!(error, Unawaited::Left);
         CudaError::INVALID_VALUE
     })
 }

@@ -164,6 +164,39 @@ impl Allocations {
         self.ranges.insert(base, Range { base, bytes, origin, context, device, serial: self.serial });
     }
 
+    /// Enters a range of another worker under its number, and charges it.
+    ///
+    /// Errors: `CUDA_ERROR_INVALID_VALUE` for a range that overlaps another one, or whose origin goes to no other worker;
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub fn restore(&mut self, range: Range) -> CuResult<()> {
+        let end = range.base.checked_add(range.bytes).filter(|_| range.bytes > 0);
+        let end = end.ok_or(CudaError::INVALID_VALUE)?;
+        let before = self.ranges.range(..end).next_back();
+        if before.is_some_and(|(base, before)| base + before.bytes > range.base) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        self.charge(0)?;
+        match (range.origin, quota::alone(range.bytes)) {
+            (Origin::Allocated, 0) => self.quota.share(BLOCK, range.base, range.bytes),
+            (Origin::Allocated, bytes) => self.quota.charge(bytes),
+            (Origin::HostWindow | Origin::ReadOnlyWindow | Origin::Mapped, _) => Ok(()),
+            _ => Err(CudaError::INVALID_VALUE),
+        }?;
+        self.serial = self.serial.max(range.serial);
+        self.ranges.insert(range.base, range);
+        Ok(())
+    }
+
+    /// Returns the number of the last range.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Goes on behind the numbers of another worker.
+    pub fn begin_behind(&mut self, serial: u64) {
+        self.serial = self.serial.max(serial);
+    }
+
     /// The range that holds `address`, if all of `bytes` bytes from there on lie in it. Mapped allocations count
     /// as one range where they adjoin.
     ///

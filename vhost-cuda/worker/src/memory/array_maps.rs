@@ -129,6 +129,11 @@ pub struct ArrayMaps {
 pub type Changes = HashMap<u64, i64>;
 
 impl ArrayMaps {
+    /// Returns whether nothing is mapped into arrays.
+    pub fn is_empty(&self) -> bool {
+        self.arrays.is_empty()
+    }
+
     /// Returns an error if a session would have too many parts once `more` are mapped.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.

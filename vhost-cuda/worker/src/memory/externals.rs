@@ -62,6 +62,11 @@ pub struct Externals {
 }
 
 impl Externals {
+    /// Returns whether there is no external memory.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.imports.is_empty()
+    }
+
     /// Checks a name that the guest has chosen.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`.

@@ -45,6 +45,9 @@ pub enum GuestFile {
 /// write makes it map one page.
 const AROUND: usize = 64 << 10;
 
+/// The maximum length of an entry in bytes: whole pages.
+const MAX_ENTRY: u64 = 1 << 30;
+
 /// Maps pieces of whole pages side by side, from `base` on. After an error some of them may be mapped.
 ///
 /// Errors: a file has huge pages only (nothing is mapped then), or the kernel refuses.
@@ -301,6 +304,11 @@ impl PageList {
         self.0.as_ref().map_or(0, |listed| listed.bytes)
     }
 
+    /// The entries of which it was made.
+    pub fn entries(&self) -> Vec<MemEntry> {
+        self.0.as_ref().map_or_else(Vec::new, |listed| listed.entries.clone())
+    }
+
     /// The place `bytes` bytes after `from`, at most the end.
     pub fn advance(&self, from: Cursor, bytes: usize) -> Cursor {
         let (mut at, mut left) = (from, bytes);
@@ -426,6 +434,27 @@ impl GuestPages {
             }
         }
         Some(pieces)
+    }
+
+    /// Returns guest memory that has these pieces, in their order. `None` if some of it is not guest memory any more.
+    pub fn entries_of(&self, pieces: &[FilePiece]) -> Option<Vec<MemEntry>> {
+        let mut entries = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let (mut offset, mut left) = (piece.offset, piece.bytes);
+            while left > 0 {
+                let inside = |mapped: &&Mapped| {
+                    let start = mapped.region.file_offset;
+                    mapped.file.is(&piece.file) && offset >= start && offset - start < mapped.region.bytes
+                };
+                let found = self.regions.iter().find(inside)?;
+                let start = offset - found.region.file_offset;
+                let bytes = left.min(found.region.bytes - start).min(MAX_ENTRY);
+                let addr = found.region.guest_addr + start;
+                entries.push(MemEntry { addr, bytes: bytes as u32, reserved: 0 });
+                (offset, left) = (offset + bytes, left - bytes);
+            }
+        }
+        Some(entries)
     }
 
     /// Maps the pages of `entries` for a list of their own.

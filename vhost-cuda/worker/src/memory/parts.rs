@@ -110,6 +110,12 @@ impl Part {
         Self { bytes, properties, mappings, handle, exists: true, stored: false }
     }
 
+    /// Returns the part as it is while its contents are in the store and the driver has nothing of it.
+    pub fn away(mut self) -> Self {
+        self.mappings.iter_mut().for_each(|mapping| mapping.mapped = false);
+        Self { handle: None, exists: false, stored: true, ..self }
+    }
+
     /// Returns the driver's handle. `None` while there is none.
     pub fn handle(&self) -> Option<u64> {
         self.handle

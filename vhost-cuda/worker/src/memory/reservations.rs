@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reserved addresses, allocations without addresses, and the mappings of allocations at addresses.
 
+pub mod left;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use vhost_cuda_common::exchange::Token;

@@ -2,6 +2,8 @@
 //! The address window: pages of the guest process appear in it side by side, at the process's own addresses
 //! where possible, so that a pointer means the same on both sides and on the GPU.
 
+pub mod left;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ptr;
@@ -33,6 +35,8 @@ pub struct Window {
     claims: BTreeMap<u64, Claim>,
     /// The parts that are registered with the GPU: whole areas side by side, by the first one's address.
     registrations: BTreeMap<u64, Registration>,
+    /// The pieces of each area, by its address.
+    pieces_of: HashMap<u64, Box<[FilePiece]>>,
     pieces: usize,
     max_pieces: usize,
 }
@@ -58,7 +62,6 @@ pub struct Area {
     pub shared: bool,
     /// True if the guest's process may write all of them.
     pub writable: bool,
-    pieces: usize,
 }
 
 /// A registration of areas with the GPU.
@@ -87,6 +90,7 @@ impl Window {
             by_tag: HashMap::new(),
             claims: BTreeMap::new(),
             registrations: BTreeMap::new(),
+            pieces_of: HashMap::new(),
             pieces: 0,
             max_pieces: max_pieces(),
         })
@@ -170,7 +174,7 @@ impl Window {
         let base = if self.is_free(wanted, bytes) { Some(wanted) } else { self.choose(bytes) };
         let base = base.ok_or(CudaError::OUT_OF_MEMORY)?;
         let writable = pieces.iter().all(|piece| piece.writable);
-        let area = Area { base, bytes, tag, shared, writable, pieces: pieces.len() };
+        let area = Area { base, bytes, tag, shared, writable };
         // SAFETY: the range is free: it lies in the reserved window or a claim, and in no area, so that nothing but the
         // reservation is replaced.
         if let Err(error) = unsafe { map_side_by_side(pieces, base) } {
@@ -179,6 +183,7 @@ impl Window {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         self.pieces += pieces.len();
+        self.pieces_of.insert(base, pieces.into());
         self.areas.insert(base, area);
         self.by_tag.insert((tag, shared), base);
         Ok(area)
@@ -237,7 +242,7 @@ impl Window {
     pub fn unmap(&mut self, base: u64) {
         if let Some(area) = self.areas.remove(&base) {
             self.by_tag.remove(&(area.tag, area.shared));
-            self.pieces -= area.pieces;
+            self.pieces -= self.pieces_of.remove(&base).map_or(0, |pieces| pieces.len());
             close_range(area.base, area.bytes);
         }
     }

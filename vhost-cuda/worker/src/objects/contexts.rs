@@ -98,6 +98,17 @@ impl Primary {
 #[derive(Clone, Debug, Default)]
 pub struct Retains(Vec<(i32, u32, u32)>);
 
+impl Retains {
+    /// Those of another worker, each with a device of this one and a number of at least one.
+    pub fn of(all: Vec<(i32, u32, u32)>) -> Self {
+        Self(all)
+    }
+    /// Returns them: device, number, and flags that the driver does not get.
+    pub fn all(&self) -> &[(i32, u32, u32)] {
+        &self.0
+    }
+}
+
 /// All contexts of a session.
 #[derive(Debug, Default)]
 pub struct Contexts {

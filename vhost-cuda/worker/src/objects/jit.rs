@@ -25,7 +25,7 @@ const SYMBOLS: [u32; 7] = [17, 18, 19, 25, 26, 27, 28];
 const NUMBERS: [RangeInclusive<u32>; 4] = [0..=2, 7..=15, 20..=24, 29..=35];
 
 /// The logs of the compiler.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct JitLogs {
     /// The information log.
     pub info: Vec<u8>,

@@ -32,6 +32,11 @@ impl Relay {
         Ok(())
     }
 
+    /// Returns whether there is a recording that was not read to its end.
+    pub fn is_open(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
     /// Takes up to `room` bytes of the recording. Returns them, whether more may come, and the time of the recording's clock in
     /// nanoseconds.
     pub fn read(&self, room: u64) -> (Vec<u8>, bool, u64) {

@@ -6,7 +6,7 @@
 //! again, and may drop them.
 
 use super::class::Class;
-use super::kept::{Bulk, Call, Key, Recipe, State};
+use super::kept::{Bulk, Call, Key, Recipe};
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle};
 use crate::memory::footprint::{Target, variable_names};
@@ -40,6 +40,13 @@ impl Again {
         let mut calls: Vec<_> = all.collect();
         drop(state);
         calls.sort_by_key(|(_, call)| call.number);
+        Self::of(session, target, calls)
+    }
+
+    /// Prepares these calls, with the things that each makes or sets. Waits for the daemon's cache of images.
+    ///
+    /// Errors: the reason, for people.
+    pub fn of(session: &SessionState, target: Target, calls: Vec<(Key, Call)>) -> Result<Self, String> {
         if calls.iter().filter(|(_, call)| matches!(call.bulk, Bulk::Image(_))).count() > MAX_IMAGES {
             return Err(format!("it has more than {MAX_IMAGES} images of device code"));
         }
@@ -49,7 +56,7 @@ impl Again {
 }
 
 /// Returns whether settings of this class outlive the driver's objects.
-fn stays(class: Class) -> bool {
+pub fn stays(class: Class) -> bool {
     matches!(class, Class::Session | Class::Thread)
 }
 
@@ -87,7 +94,7 @@ fn step(session: &SessionState, target: Target, key: Key, call: Call) -> Result<
     Ok(Step { call, key, image, variables })
 }
 
-/// Empties a recipe.
+/// Empties a recipe of all that ends with the driver's objects.
 pub fn restart(recipe: &Recipe) {
-    *recipe.0.lock() = State::default();
+    recipe.0.lock().restart(|key| stays(key.class));
 }

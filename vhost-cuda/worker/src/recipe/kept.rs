@@ -206,6 +206,13 @@ impl State {
         self.bytes -= self.kept.remove(key).map_or(0, |kept| kept.bytes());
     }
 
+    /// Begins anew with the things that stay.
+    pub fn restart(&mut self, stays: impl Fn(&Key) -> bool) {
+        let kept: HashMap<_, _> = self.kept.drain().filter(|(key, _)| stays(key)).collect();
+        let bytes = kept.values().map(Kept::bytes).sum();
+        *self = Self { kept, bytes, next: self.next, ..Self::default() };
+    }
+
     /// Keeps the recipe within its bounds.
     fn bound(&mut self, find: Find<'_>) {
         if self.bytes < self.look_at {

@@ -11,6 +11,7 @@
 pub mod again;
 mod class;
 pub mod kept;
+pub mod left;
 mod library;
 mod rule;
 pub mod steps;

@@ -6,6 +6,8 @@
 use std::ffi::{CStr, CString};
 
 use virtio_cuda_protocol::cuda::ContextId;
+use zerocopy::{FromBytes, IntoBytes};
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::class::Class;
 use super::kept::Key;
@@ -20,9 +22,18 @@ const MAX_BYTES: usize = 64 << 20;
 /// The names that the compiler gives to literals begin with one of these. The image has their contents.
 const LITERALS: [&[u8]; 2] = [b"$str", b"__unnamed_"];
 
+/// The maximum number of variables from another worker without contents, and the host memory that each takes besides its contents and name.
+const MAX_VARIABLES: usize = 1 << 18;
+const VARIABLE_BYTES: usize = 128;
+
 /// The contents of a session's variables.
 #[derive(Debug, Default)]
-pub struct Variables(Vec<Variable>);
+pub struct Variables {
+    all: Vec<Variable>,
+    /// While they come from another worker: the length of the last one, and the host memory of all, in bytes.
+    last: usize,
+    taken: usize,
+}
 
 #[derive(Debug)]
 struct Variable {
@@ -75,14 +86,15 @@ impl Variables {
                 all.push(Variable { place, contents });
             }
         }
-        Ok(Self(all))
+        let last = all.last().map_or(0, |variable: &Variable| variable.contents.len());
+        Ok(Self { all, last, taken: 0 })
     }
 
     /// Copies the contents back to variables that have been made again.
     ///
     /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` for one of another length.
     pub fn bring_back(&self, session: Finder<'_>) -> CuResult<()> {
-        self.0.iter().try_for_each(|Variable { place, contents }| {
+        self.all.iter().try_for_each(|Variable { place, contents }| {
             let (address, bytes) = place.find(session)?;
             if bytes != contents.len() {
                 return Err(CudaError::INVALID_HANDLE);
@@ -90,6 +102,89 @@ impl Variables {
             // SAFETY: the contents are as long as the variable.
             unsafe { session.gpu.cuMemcpyHtoD_v2(address, contents.as_ptr().cast(), bytes) }
         })
+    }
+}
+
+/// The longest piece of a variable's contents in one part, in bytes.
+const PIECE: usize = 1 << 20;
+
+/// The head of a piece of a variable. Its name and the piece follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct Head {
+    /// The module or library.
+    owner: u64,
+    context: u64,
+    /// The bytes of the contents, and the place of the piece in them.
+    bytes: u64,
+    offset: u64,
+    /// 1 for a library, or 0.
+    is_library: u32,
+    name_bytes: u32,
+}
+
+impl Variables {
+    /// Hands all contents to `to` in pieces, for another worker.
+    ///
+    /// Errors: those of `to`.
+    pub fn write<E>(&self, mut to: impl FnMut(&[&[u8]]) -> Result<(), E>) -> Result<(), E> {
+        for Variable { place, contents } in &self.all {
+            let name = place.name.as_bytes();
+            let mut offset = 0;
+            loop {
+                let piece = &contents[offset..contents.len().min(offset + PIECE)];
+                let head = Head {
+                    owner: place.owner.id,
+                    context: place.context,
+                    bytes: contents.len() as u64,
+                    offset: offset as u64,
+                    is_library: (place.owner.class == Class::Library).into(),
+                    name_bytes: name.len() as u32,
+                };
+                to(&[head.as_bytes(), name, piece])?;
+                offset += piece.len();
+                if offset == contents.len() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a piece of another worker. `None` for one that does not follow the last one, and for more than may be.
+    pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
+        let (head, rest) = Head::read_from_prefix(bytes).ok()?;
+        let (name, piece) = rest.split_at_checked(head.name_bytes as usize)?;
+        let class = match head.is_library {
+            0 => Class::Module,
+            1 => Class::Library,
+            _ => return None,
+        };
+        let owner = Key { class, id: head.owner, context: 0 };
+        if head.offset == 0 {
+            let bytes = usize::try_from(head.bytes).ok()?;
+            let taken = self.taken.checked_add(bytes)?.checked_add(VARIABLE_BYTES + name.len())?;
+            if taken > MAX_BYTES + MAX_VARIABLES * VARIABLE_BYTES || !self.is_whole() {
+                return None;
+            }
+            self.taken = taken;
+            let place = Place { owner, context: head.context, name: CString::new(name).ok()? };
+            self.all.push(Variable { place, contents: Vec::with_capacity(bytes) });
+            self.last = bytes;
+        }
+        let whole = self.last;
+        let last = self.all.last_mut()?;
+        let is_next = last.place.owner == owner
+            && last.place.name.as_bytes() == name
+            && last.contents.len() as u64 == head.offset
+            && head.bytes == whole as u64
+            && piece.len() <= whole - last.contents.len();
+        is_next.then(|| last.contents.extend_from_slice(piece))
+    }
+
+    /// Returns whether all of the last variable is there.
+    pub fn is_whole(&self) -> bool {
+        self.all.last().is_none_or(|last| last.contents.len() == self.last)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -52,6 +52,8 @@ pub struct Callbacks {
     queue: Mutex<Queue>,
     due: Condvar,
     done: Condvar,
+    /// True while nobody waits for functions, because the session leaves this worker.
+    left: AtomicBool,
     /// The number of functions that are due, and the number of those that have run, for threads that watch.
     due_now: AtomicUsize,
     finished: AtomicU64,
@@ -66,6 +68,7 @@ impl Callbacks {
             queue: Mutex::new(Queue { due: VecDeque::new(), waiting: BTreeSet::new(), tickets: 0 }),
             due: Condvar::new(),
             done: Condvar::new(),
+            left: AtomicBool::new(false),
             due_now: AtomicUsize::new(0),
             finished: AtomicU64::new(0),
         }
@@ -95,6 +98,25 @@ impl Callbacks {
         }
     }
 
+    /// Ends all waits for functions, or lets them begin again: whether the session leaves this worker.
+    pub fn set_left(&self, left: bool) {
+        let queue = self.queue.lock();
+        self.left.store(left, Ordering::Relaxed);
+        drop(queue);
+        self.due.notify_all();
+    }
+
+    /// Returns the number of tickets so far. `None` while a function is due, or runs.
+    pub fn tickets(&self) -> Option<u64> {
+        let queue = self.queue.lock();
+        (queue.due.is_empty() && queue.waiting.is_empty()).then_some(queue.tickets)
+    }
+
+    /// Goes on behind the tickets of another worker, so that none is given twice.
+    pub fn begin_behind(&self, tickets: u64) {
+        self.queue.lock().tickets = tickets;
+    }
+
     /// Notes that the guest has run the function with this ticket. Other tickets are ignored.
     pub fn finish(&self, ticket: u64) {
         if self.queue.lock().waiting.remove(&ticket) {
@@ -110,7 +132,8 @@ impl Callbacks {
         }
         let mut queue = self.queue.lock();
         let patience = if soon { SHORT_PATIENCE } else { PATIENCE };
-        self.due.wait_while_for(&mut queue, |queue| queue.due.is_empty(), patience);
+        let is_awaited = |queue: &mut Queue| queue.due.is_empty() && !self.left.load(Ordering::Relaxed);
+        self.due.wait_while_for(&mut queue, is_awaited, patience);
         let due = queue.due.pop_front();
         self.due_now.store(queue.due.len(), Ordering::Relaxed);
         due
@@ -167,6 +190,22 @@ mod tests {
             callbacks.finish(due.ticket);
         });
         assert!(*finished.lock());
+    }
+
+    #[test]
+    fn nobody_waits_when_the_session_leaves() {
+        let callbacks = Callbacks::new();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| callbacks.next(false));
+            callbacks.set_left(true);
+            assert_eq!(waits.join().unwrap(), None);
+        });
+        assert_eq!(callbacks.tickets(), Some(0));
+        callbacks.push(1, 0, CALLBACK_FORGET);
+        assert_eq!(callbacks.tickets(), None);
+        assert!(callbacks.next(false).is_some());
+        callbacks.begin_behind(callbacks.tickets().unwrap() + 6);
+        assert_eq!(callbacks.push(1, 0, CALLBACK_FORGET), 8);
     }
 
     #[test]

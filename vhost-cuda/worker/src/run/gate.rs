@@ -9,6 +9,8 @@
 //! Calls that need no memory pass *aside* ([`Gate::enter_aside`]). That way is open unless the gate is sealed: while a suspended session
 //! has no objects of the driver either ([`crate::suspend::deep`]).
 //!
+//! While the session leaves for another worker, calls that wait turn back: the other worker executes them ([`Gate::leave`]).
+//!
 //! [`Facts::needs_memory`]: virtio_cuda_protocol::cuda::table::Facts::needs_memory
 
 use std::fmt;
@@ -18,8 +20,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use vhost_cuda_common::gates::now;
-
-use crate::gpu::{CuResult, CudaError};
 
 /// The time between two looks at the slots by the thread that closes the gate.
 const LOOK: Duration = Duration::from_micros(50);
@@ -57,6 +57,15 @@ enum Stand {
     Suspended,
 }
 
+/// The reason for which a call does not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barred {
+    /// The session is suspended, and the daemon does not resume it.
+    Refused,
+    /// The session leaves this worker. The call has had no effect.
+    Left,
+}
+
 /// Tells the daemon that a call waits.
 type Wake = Box<dyn Fn() + Send + Sync>;
 
@@ -70,6 +79,8 @@ struct State {
     woken: bool,
     /// The number of times that the daemon has refused to resume the session.
     refusals: u64,
+    /// The number of times that the session has begun to leave.
+    departures: u64,
     wake: Option<Wake>,
 }
 
@@ -84,6 +95,8 @@ impl fmt::Debug for State {
 pub struct Gate {
     closed: AtomicBool,
     sealed: AtomicBool,
+    /// True from [`Gate::leave`] to [`Gate::stay`].
+    left: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -111,19 +124,19 @@ impl Gate {
 
     /// Passes the gate, or waits until it opens.
     ///
-    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the session is suspended and the daemon does not resume it.
-    pub fn enter(&self, slot: &'static Slot) -> CuResult<Pass> {
+    /// Errors: see [`Barred`].
+    pub fn enter(&self, slot: &'static Slot) -> Result<Pass, Barred> {
         self.pass(&slot.inside, &self.closed)
     }
 
     /// As [`Self::enter`], for a call that needs no memory: waits only while the gate is sealed.
     ///
     /// Errors: as for [`Self::enter`].
-    pub fn enter_aside(&self, slot: &'static Slot) -> CuResult<Pass> {
+    pub fn enter_aside(&self, slot: &'static Slot) -> Result<Pass, Barred> {
         self.pass(&slot.aside, &self.sealed)
     }
 
-    fn pass(&self, inside: &'static AtomicBool, closed: &AtomicBool) -> CuResult<Pass> {
+    fn pass(&self, inside: &'static AtomicBool, closed: &AtomicBool) -> Result<Pass, Barred> {
         let mut waited_since = 0;
         loop {
             inside.store(true, Ordering::SeqCst);
@@ -141,13 +154,14 @@ impl Gate {
 
     /// Waits until `closed`, which is written with the state locked, is false.
     #[cold]
-    fn wait(&self, closed: &AtomicBool) -> CuResult<()> {
+    fn wait(&self, closed: &AtomicBool) -> Result<(), Barred> {
         let mut state = self.state.lock();
         let refusals = state.refusals;
         loop {
             match state.stand {
                 _ if !closed.load(Ordering::SeqCst) => return Ok(()),
-                Stand::Suspended if state.refusals != refusals => return Err(CudaError::OUT_OF_MEMORY),
+                _ if self.has_left() => return Err(Barred::Left),
+                Stand::Suspended if state.refusals != refusals => return Err(Barred::Refused),
                 Stand::Suspended if !state.woken => {
                     state.woken = true;
                     if let Some(wake) = &state.wake {
@@ -156,6 +170,44 @@ impl Gate {
                 }
                 _ => {}
             }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Turns back all calls that wait, and those that come, until [`Self::stay`].
+    pub fn leave(&self) {
+        let mut state = self.state.lock();
+        state.departures += 1;
+        self.left.store(true, Ordering::SeqCst);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Undoes [`Self::leave`]. The next call that waits is reported again.
+    pub fn stay(&self) {
+        let mut state = self.state.lock();
+        self.left.store(false, Ordering::SeqCst);
+        state.woken = false;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Returns whether the session leaves this worker.
+    #[inline]
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of the present departure, if the session leaves, or has left, this worker.
+    pub fn departure(&self) -> Option<u64> {
+        let state = self.state.lock();
+        self.has_left().then_some(state.departures)
+    }
+
+    /// Waits until the departure with this number is over.
+    pub fn wait_to_stay(&self, departure: u64) {
+        let mut state = self.state.lock();
+        while self.has_left() && state.departures == departure {
             self.changed.wait(&mut state);
         }
     }
@@ -287,7 +339,7 @@ mod tests {
             thread::sleep(SOON);
             gate.refuse();
             for _ in 0..2 {
-                assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(Err(CudaError::OUT_OF_MEMORY)));
+                assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(Err(Barred::Refused)));
             }
             let late = scope.spawn(|| gate.enter(gate.take_slot()).map(drop));
             while !gate.state.lock().woken {
@@ -320,6 +372,44 @@ mod tests {
             assert_eq!(late.join().unwrap(), Ok(()), "although memory moves still");
         });
         gate.open();
+    }
+
+    #[test]
+    fn calls_that_wait_turn_back_when_the_session_leaves() {
+        let gate = Gate::default();
+        let (slot, other) = (gate.take_slot(), gate.take_slot());
+        assert!(gate.close(within(SOON)) && gate.seal(within(SOON)));
+        gate.suspend();
+        std::thread::scope(|scope| {
+            let waits = [
+                scope.spawn(|| gate.enter(slot).map(drop)),
+                scope.spawn(|| gate.enter_aside(other).map(drop)),
+            ];
+            while !gate.state.lock().woken {
+                thread::sleep(LOOK);
+            }
+            gate.leave();
+            for call in waits {
+                assert_eq!(call.join().unwrap(), Err(Barred::Left));
+            }
+        });
+        assert!(gate.has_left() && gate.enter(slot).is_err());
+        std::thread::scope(|scope| {
+            assert_eq!(gate.departure(), Some(1));
+            let parked = scope.spawn(|| gate.wait_to_stay(1));
+            gate.stay();
+            assert_eq!(gate.departure(), None);
+            // At once again: the first departure is over nevertheless.
+            gate.leave();
+            parked.join().unwrap();
+            gate.stay();
+            let again = scope.spawn(|| gate.enter(slot).map(drop));
+            while !gate.state.lock().woken {
+                thread::sleep(LOOK);
+            }
+            gate.open();
+            assert_eq!(again.join().unwrap(), Ok(()));
+        });
     }
 
     /// Threads pass all the time. What is inside a closed gate must not change.

@@ -6,7 +6,7 @@
 //! and puts a record before that one, `session_order`, which waits here until the other lane has reached that position.
 //! Records of lanes that share nothing never wait for each other.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use virtio_cuda_ring::Progress;
@@ -19,12 +19,20 @@ const WATCH: Duration = Duration::from_micros(50);
 /// Looks between two at the clock.
 const LOOKS: u32 = 32;
 
-/// A position that a lane cannot reach with the records that fit into it.
+/// The reason for which a lane is not waited for.
 #[derive(Debug, thiserror::Error)]
-#[error("lane {lane} will not come to position {position}")]
-pub struct NeverComes {
-    lane: u32,
-    position: u64,
+pub enum Unawaited {
+    /// The lane cannot reach the position with the records that fit into it.
+    #[error("lane {lane} will not come to position {position}")]
+    NeverComes {
+        /// The lane.
+        lane: u32,
+        /// The position.
+        position: u64,
+    },
+    /// The session leaves this worker, and the other one waits.
+    #[error("the session leaves")]
+    Left,
 }
 
 /// The progress of one lane.
@@ -42,11 +50,13 @@ struct Slot {
 #[derive(Debug)]
 pub struct Order {
     slots: Box<[Slot]>,
+    /// True while nobody waits for a lane, because the session leaves this worker.
+    left: AtomicBool,
 }
 
 impl Default for Order {
     fn default() -> Self {
-        Self { slots: (0..MAX_LANES).map(|_| Slot::default()).collect() }
+        Self { slots: (0..MAX_LANES).map(|_| Slot::default()).collect(), left: AtomicBool::new(false) }
     }
 }
 
@@ -77,11 +87,11 @@ impl Order {
     ///
     /// A guest that never sends the record waits until its session ends, and blocks only itself. There is no time limit,
     /// since a process or a virtual machine may be stopped while its executor has much to do.
-    pub fn wait_for(&self, lane: u32, position: u64) -> Result<(), NeverComes> {
+    pub fn wait_for(&self, lane: u32, position: u64) -> Result<(), Unawaited> {
         if position == 0 {
             return Ok(());
         }
-        let never = || NeverComes { lane, position };
+        let never = || Unawaited::NeverComes { lane, position };
         let slot = self.slot(lane).filter(|slot| slot.known.load(Ordering::Acquire)).ok_or_else(never)?;
         let done = slot.progress.done();
         if done >= position {
@@ -99,8 +109,42 @@ impl Order {
                 std::hint::spin_loop();
             }
         }
-        slot.progress.sleep_until(position);
-        Ok(())
+        slot.progress.sleep_until(position, || self.left.load(Ordering::Relaxed));
+        if slot.progress.done() >= position { Ok(()) } else { Err(Unawaited::Left) }
+    }
+
+    /// Ends all waits for lanes, or lets them begin again: whether the session leaves this worker.
+    pub fn set_left(&self, left: bool) {
+        self.left.store(left, Ordering::Relaxed);
+        // See `Progress::sleep_until`.
+        fence(Ordering::SeqCst);
+        self.slots.iter().for_each(|slot| slot.progress.wake());
+    }
+
+    /// Returns the position that each lane has reached, as far as lanes were set up.
+    pub fn positions(&self) -> Vec<(u32, u64)> {
+        let known = |(slot, lane): (&Slot, u32)| {
+            slot.known.load(Ordering::Acquire).then(|| (lane, slot.progress.done()))
+        };
+        self.slots.iter().zip(0..).filter_map(known).collect()
+    }
+
+    /// Notes the position that a lane has reached in another worker. Returns false if there is no such lane, or it cannot be there.
+    pub fn restore(&self, lane: u32, position: u64) -> bool {
+        let is_possible = position.is_multiple_of(HEAD_BYTES as u64) && position <= u64::MAX / 2;
+        let slot = self.slot(lane).filter(|slot| is_possible && !slot.known.load(Ordering::Acquire));
+        slot.is_some_and(|slot| {
+            slot.progress.advance(position);
+            !slot.known.swap(true, Ordering::AcqRel)
+        })
+    }
+
+    /// Takes a lane whose position was restored, for the thread that had it. Returns `None` if it is not there, or another thread has it. `consumed`
+    /// is the part of the position since the thread has it.
+    pub fn take_again(&'static self, lane: u32, consumed: u64) -> Option<Place> {
+        let slot = self.slot(lane).filter(|slot| slot.known.load(Ordering::Acquire))?;
+        let begins = slot.progress.done().checked_sub(consumed)?;
+        (!slot.used.swap(true, Ordering::AcqRel)).then_some(Place { slot, begins })
     }
 }
 
@@ -132,8 +176,6 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::fence;
-
     use super::*;
 
     fn order() -> &'static Order {
@@ -177,6 +219,28 @@ mod tests {
         order.wait_for(3, 160).unwrap();
         order.wait_for(u32::MAX, 0).unwrap();
         drop(place);
+    }
+
+    #[test]
+    fn lanes_go_on_in_another_worker() {
+        let order = order();
+        let place = order.take(0, 160).unwrap();
+        come_to(&place, 48);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| order.wait_for(0, 224));
+            order.set_left(true);
+            assert!(matches!(waits.join().unwrap(), Err(Unawaited::Left)));
+        });
+        assert_eq!(order.positions(), [(0, 208)]);
+        let next = self::order();
+        assert!(next.restore(0, 208) && !next.restore(0, 208) && !next.restore(MAX_LANES as u32, 16));
+        assert!(!next.restore(1, 8) && !next.restore(1, u64::MAX - 15));
+        assert!(next.take_again(0, 224).is_none() && next.take_again(1, 0).is_none());
+        let place = next.take_again(0, 48).unwrap();
+        assert!(next.take_again(0, 48).is_none(), "another thread has it");
+        next.wait_for(0, 208).unwrap();
+        come_to(&place, 64);
+        next.wait_for(0, 224).unwrap();
     }
 
     #[test]

@@ -69,6 +69,11 @@ impl Output {
         flags
     }
 
+    /// Returns whether there is text that was not fetched.
+    pub fn has_text(&self) -> bool {
+        self.look() != 0
+    }
+
     fn look(&self) -> u32 {
         // SAFETY: a null stream means all of them. The driver prints by stdio.
         unsafe { libc::fflush(std::ptr::null_mut()) };

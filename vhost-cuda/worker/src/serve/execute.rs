@@ -15,7 +15,7 @@ use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CallHeader, ContextId, Opcode, Reader, ResultHeader,
     Writer,
 };
-use virtio_cuda_protocol::transport::{FLAG_KEEP, FLAG_READ, REPLY_INVALID, REPLY_OK};
+use virtio_cuda_protocol::transport::{FLAG_KEEP, FLAG_READ, MemEntry, REPLY_INVALID, REPLY_OK};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::call::{CallContext, Kept, ThreadState};
@@ -25,12 +25,13 @@ use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::memory::pages::PageList;
 use crate::outstanding::Runs;
 use crate::recipe;
+use crate::run::gate::{self, Barred};
 use crate::run::replies::Reply;
-use crate::run::{gate, signal};
+use crate::run::signal;
 use crate::state::SessionState;
 use crate::trace::{CORRELATION, Caller, api_call};
 
-/// Executes the call in `frame` on the calling thread.
+/// Executes the call in `frame` on the calling thread. A call that turns back ([`ThreadState::left`]) leaves its frame as it was.
 pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: &mut Frame) -> Reply {
     let reply_room = frame.header.reply_room as usize;
     let Some((header, args, mut cx)) = open(session, thread, frame) else {
@@ -60,6 +61,11 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
     if let Some(begun) = begun.filter(|_| outcome.is_ok() && session.contexts.is_only_one()) {
         session.unwaited.end(begun);
     }
+    if cx.thread.left {
+        let entries = entries_of(&cx);
+        (frame.in_entries, frame.out_entries) = entries;
+        return (REPLY_INVALID, Vec::new());
+    }
     let used = if outcome.is_ok() { writer.used() } else { 0 };
     let inline = match &cx.bulk_out {
         BulkOut::Inline { bytes, .. } if outcome.is_ok() => &bytes[..],
@@ -84,6 +90,20 @@ pub fn execute(session: &'static SessionState, thread: &mut ThreadState, frame: 
         return (REPLY_INVALID, Vec::new());
     }
     (REPLY_OK, payload)
+}
+
+/// Returns the memory that a call has not used, as its frame had it.
+fn entries_of(cx: &CallContext<'_>) -> (Vec<MemEntry>, Vec<MemEntry>) {
+    let ins = match &cx.bulk_in {
+        BulkIn::Pages(pages) => pages.entries(),
+        BulkIn::Inline(_) => Vec::new(),
+    };
+    let outs = match (&cx.kept, &cx.bulk_out) {
+        (Some(kept), _) => kept.pages.entries(),
+        (None, BulkOut::Pages(pages)) => pages.entries(),
+        (None, BulkOut::Inline { .. }) => Vec::new(),
+    };
+    (ins, outs)
 }
 
 /// Executes the posted call in `frame`, which gets no reply.
@@ -245,14 +265,18 @@ fn has_no_object(opcode: Opcode) -> bool {
 
 /// Passes the session's gate, if the call has to.
 ///
-/// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
+/// Errors: `CUDA_ERROR_OUT_OF_MEMORY`. It is not the call's result if the session leaves ([`ThreadState::left`]).
 fn enter(opcode: Opcode, facts: Facts, cx: &mut CallContext<'_>) -> CuResult<Option<gate::Pass>> {
     if has_no_object(opcode) {
         return Ok(None);
     }
     let gate = &cx.session.gate;
     let slot = cx.thread.slot.get_or_insert_with(|| gate.take_slot());
-    let pass = if facts.needs_memory() { gate.enter(slot) } else { gate.enter_aside(slot) }?;
+    let pass = if facts.needs_memory() { gate.enter(slot) } else { gate.enter_aside(slot) };
+    let pass = pass.map_err(|barred| {
+        cx.thread.left = barred == Barred::Left;
+        CudaError::OUT_OF_MEMORY
+    })?;
     if pass.waited_since > 0 {
         count_gate(Gate::Suspended, now().saturating_sub(pass.waited_since));
         cx.session.profile.add_wait(cx.thread.number, SUSPENDED, pass.waited_since);

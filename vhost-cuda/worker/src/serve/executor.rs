@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One executor thread for each guest thread: calls of one thread run in order, and a long wait blocks no other thread.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use log::debug;
 use vhost_cuda_common::link::{
@@ -19,13 +19,23 @@ use zerocopy::FromBytes;
 
 use super::control;
 use super::execute::execute;
-use super::lane::{Lane, Position, Waits};
+use super::lane::{Lane, LeftLane, Position, Waits};
+use super::left::{Left, LeftPlace, copy_of};
 use super::requests;
 use crate::call::ThreadState;
 use crate::profile::requests as profile;
 pub use crate::run::MAX_THREADS;
+use crate::run::new_lane::NewLane;
 use crate::run::replies::{Replies, Reply};
 use crate::state::SessionState;
+
+/// The time for executors to stop between two calls.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two looks at executors that end.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The way in which an executor carries out its frames.
+type Work = fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply;
 
 /// The executors of a session.
 #[derive(Debug)]
@@ -36,6 +46,8 @@ pub struct Executors {
     control: Option<Executor>,
     /// Exists while a profile is recorded.
     profile: Option<Executor>,
+    /// Executors that end after their last request.
+    ending: Vec<Weak<Waits>>,
 }
 
 /// One executor, from outside.
@@ -52,6 +64,8 @@ pub enum Message {
     Frame(Frame, Instant),
     /// A request to look at the lane.
     Wake,
+    /// A request to hand over the state of the guest thread with this number, and to wait until the departure of this number is over.
+    Leave(u32, u64, Sender<Left>),
 }
 
 /// The ways by which an executor is told what to do, and answers.
@@ -68,7 +82,90 @@ pub struct Channels<'a> {
 impl Executors {
     /// Starts without threads.
     pub fn new(session: &'static SessionState, replies: Arc<Replies>) -> Self {
-        Self { session, replies, threads: HashMap::new(), control: None, profile: None }
+        Self { session, replies, threads: HashMap::new(), control: None, profile: None, ending: Vec::new() }
+    }
+
+    /// Has all executors stop between two calls, and returns the state of each guest thread. They wait until [`Gate::stay`]; calls that wait
+    /// at the gate turn back.
+    ///
+    /// Errors: the reason; the caller lets the session stay.
+    ///
+    /// [`Gate::stay`]: crate::run::gate::Gate::stay
+    pub fn leave(&mut self) -> Result<Vec<Left>, &'static str> {
+        if self.profile.is_some() || self.session.profile.is_on() {
+            return Err("it is being profiled");
+        }
+        let until = Instant::now() + PATIENCE;
+        let departure = self.session.gate.departure().ok_or("it does not leave")?;
+        let (sender, parked) = channel();
+        let told = |executor: &Executor, number, sender: &Sender<Left>| {
+            executor.inbox.send(Message::Leave(number, departure, sender.clone())).is_ok()
+        };
+        let threads = self.threads.iter().filter(|(number, executor)| told(executor, **number, &sender));
+        let count = threads.count();
+        // It has no state of its own, and is done with its requests when it answers.
+        let (control_sender, control) = channel();
+        let has_control = self.control.as_ref().is_some_and(|executor| told(executor, 0, &control_sender));
+        let receive = |from: &Receiver<Left>| {
+            let patience = until.saturating_duration_since(Instant::now());
+            from.recv_timeout(patience).map_err(|_| "a call of the program does not end")
+        };
+        let left = (0..count).map(|_| receive(&parked)).collect::<Result<Vec<_>, _>>()?;
+        if has_control {
+            receive(&control)?;
+        }
+        while self.ending.iter().any(|waits| waits.strong_count() > 0) {
+            if Instant::now() >= until {
+                return Err("a request of the program does not end");
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(left)
+    }
+
+    /// Goes on with the guest threads of another worker, and with the requests that it has not answered.
+    pub fn resume(&mut self, threads: Vec<(Left, Option<LeftPlace>)>) {
+        let mut frames = Vec::new();
+        for (mut left, place) in threads {
+            frames.append(&mut left.frames);
+            let number = left.number;
+            if let Err(status) = self.start_again(left, place) {
+                // As for a guest that starts too many: its thread has none of its state.
+                debug!("no thread for guest-{number}: {status}");
+                crate::end_process("a thread of the session cannot go on");
+            }
+        }
+        frames.into_iter().for_each(|frame| self.submit(frame));
+    }
+
+    /// Ends all executors, and waits for that.
+    #[cfg(any(test, fuzzing))]
+    pub fn end(mut self) {
+        for executor in self.threads.into_values().chain(self.control) {
+            self.ending.push(Arc::downgrade(&executor.waits));
+        }
+        while self.ending.iter().any(|waits| waits.strong_count() > 0) {
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn start_again(&mut self, left: Left, place: Option<LeftPlace>) -> Result<(), u32> {
+        let number = left.number;
+        let lane = place.map(|place| place.take_up().ok_or(REPLY_INVALID)).transpose()?;
+        if let (Some(lane), Some(number)) = (&lane, left.lane_number) {
+            self.session.time_limit.iter().for_each(|limit| limit.add_lane(number, lane.memory.clone()));
+        }
+        let waits = Arc::<Waits>::default();
+        let at = left.lane.as_ref().map_or_else(Position::default, LeftLane::position);
+        waits.progress(at, &self.replies);
+        for waiting in &left.waits {
+            if !waits.add(waiting.request, waiting.position, &self.replies) {
+                self.replies.send(waiting.request, &(REPLY_NO_RESOURCES, Vec::new()));
+            }
+        }
+        let executor = self.start_with(&format!("guest-{number}"), execute, waits, Some((left, lane)))?;
+        self.threads.insert(number, executor);
+        Ok(())
     }
 
     /// Gives a request to its thread. Every request is answered.
@@ -83,6 +180,7 @@ impl Executors {
         if frame.header.kind == TO_UNPIN && control::withdraw(self.session, frame.header.tag) {
             // A copy may wait for long: it must not delay requests of others.
             let waits = self.start("unpin", |session, _, frame| control::execute(session, frame))?;
+            self.note_ending(&waits);
             return send(Some(&waits), Message::Frame(frame, Instant::now()));
         }
         if [TO_RECIPE, TO_DEEPEN, TO_SAVE, TO_SAVED, TO_LOAD].contains(&frame.header.kind) {
@@ -126,9 +224,16 @@ impl Executors {
         let result = send(self.threads.get(&number), Message::Frame(frame, Instant::now()));
         if header.opcode == Opcode::session_thread_exit as u32 {
             // Without its sender the thread ends, after this call.
-            self.threads.remove(&number);
+            if let Some(executor) = self.threads.remove(&number) {
+                self.note_ending(&executor);
+            }
         }
         result
+    }
+
+    fn note_ending(&mut self, executor: &Executor) {
+        self.ending.retain(|waits| waits.strong_count() > 0);
+        self.ending.push(Arc::downgrade(&executor.waits));
     }
 
     /// Answers request `id` once the lane of guest thread `number` has reached the position in `args`.
@@ -145,15 +250,24 @@ impl Executors {
         Ok(())
     }
 
-    fn start(
+    fn start(&self, name: &str, work: Work) -> Result<Executor, u32> {
+        self.start_with(name, work, Arc::default(), None)
+    }
+
+    /// As [`Self::start`], for a guest thread that was in another worker.
+    fn start_with(
         &self,
         name: &str,
-        work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
+        work: Work,
+        waits: Arc<Waits>,
+        left: Option<(Left, Option<NewLane>)>,
     ) -> Result<Executor, u32> {
         let (sender, inbox) = channel();
-        let (session, replies, waits) = (self.session, self.replies.clone(), Arc::<Waits>::default());
+        let (session, replies) = (self.session, self.replies.clone());
         let theirs = waits.clone();
-        let run = move || run(session, Channels { inbox: &inbox, waits: &theirs, replies: &replies }, work);
+        let run = move || {
+            run(session, Channels { inbox: &inbox, waits: &theirs, replies: &replies }, work, left);
+        };
         match thread::Builder::new().name(name.into()).spawn(run) {
             Ok(_) => Ok(Executor { inbox: sender, waits }),
             Err(error) => {
@@ -171,7 +285,8 @@ fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
 fn run(
     session: &'static SessionState,
     channels: Channels<'_>,
-    work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
+    work: Work,
+    left: Option<(Left, Option<NewLane>)>,
 ) {
     if !session.emulated {
         // For its naps; a worker with the emulator is not allowed to set it.
@@ -180,7 +295,8 @@ fn run(
     let mut thread = ThreadState::default();
     thread.held.set_plain(!session.fast);
     thread.signal = session.spare_signals.take();
-    serve(session, &mut thread, channels, work);
+    let lane = left.and_then(|(left, lane)| left.restore(&session.gpu, &mut thread, lane));
+    serve(session, &mut thread, channels, work, lane);
     session.spare_signals.keep(std::mem::take(&mut thread.signal));
     thread.slot.take().into_iter().for_each(|slot| session.gate.give_slot(slot));
     thread.prepared.clear(&session.gpu);
@@ -190,22 +306,43 @@ fn serve(
     session: &'static SessionState,
     thread: &mut ThreadState,
     channels: Channels<'_>,
-    work: fn(&'static SessionState, &mut ThreadState, &mut Frame) -> Reply,
+    work: Work,
+    mut lane: Option<Lane>,
 ) {
-    let mut lane = None;
+    // Requests that came while the session was about to leave.
+    let mut held_back = VecDeque::new();
     loop {
-        let message = match &mut lane {
-            None => channels.inbox.recv().ok(),
-            Some(lane) => Lane::serve(lane, session, thread, channels),
+        let first = if session.gate.has_left() { None } else { held_back.pop_front() };
+        let message = match (first, &mut lane) {
+            (Some((frame, came)), _) => Some(Message::Frame(frame, came)),
+            (None, None) => channels.inbox.recv().ok(),
+            (None, Some(lane)) => Lane::serve(lane, session, thread, channels),
         };
         match message {
-            None => return,
+            None if held_back.is_empty() => return,
+            None => session.gate.departure().into_iter().for_each(|now| session.gate.wait_to_stay(now)),
             Some(Message::Wake) => {}
+            Some(Message::Leave(number, departure, parked)) => {
+                if session.gate.departure() == Some(departure) {
+                    let frames = held_back.iter().map(|(frame, _)| copy_of(frame)).collect();
+                    let waits = channels.waits.all();
+                    // Nobody takes it if another executor has taken too long.
+                    let _ = parked.send(Left::new(number, thread, lane.as_ref(), waits, frames));
+                    session.gate.wait_to_stay(departure);
+                }
+            }
+            Some(Message::Frame(frame, came)) if session.gate.has_left() && frame.header.kind == TO_CALL => {
+                held_back.push_back((frame, came));
+            }
             Some(Message::Frame(mut frame, came)) => {
                 let waited = came.elapsed();
                 thread.counter.count_queued(waited);
                 (thread.path, thread.waited) = (0, waited.as_nanos() as u64);
                 let reply = work(session, thread, &mut frame);
+                if std::mem::take(&mut thread.left) {
+                    held_back.push_front((frame, came));
+                    continue;
+                }
                 if let Some(new) = thread.new_lane.take() {
                     channels.waits.progress(Position::default(), channels.replies);
                     lane = Some(Lane::new(new));

@@ -60,6 +60,7 @@ pub struct Lane {
     watch: Duration,
     shortest_nap: Duration,
     place: Place,
+    tag: u64,
     /// While calls are recorded: positions in the lane, and the times at which they were first seen, in nanoseconds of
     /// [`now`]. The space of the lane bounds their number.
     seen: VecDeque<(u64, u64)>,
@@ -75,7 +76,7 @@ impl Lane {
             true => (WATCH_FEW_CORES, MIN_NAP_FEW_CORES),
             false => (WATCH, MIN_NAP),
         };
-        let NewLane { consumer, place, .. } = new;
+        let NewLane { consumer, place, tag, .. } = new;
         Self {
             consumer,
             contents: Vec::new(),
@@ -83,9 +84,25 @@ impl Lane {
             watch,
             shortest_nap,
             place,
+            tag,
             seen: VecDeque::new(),
             sampler: Sampler::default(),
             says_deferred: false,
+        }
+    }
+
+    /// Takes up a lane of another worker where its executor was.
+    pub fn resume(new: NewLane, at: &LeftLane) -> Self {
+        Self { replied: at.replied, says_deferred: at.says_deferred, ..Self::new(new) }
+    }
+
+    /// Returns where another worker takes this lane up.
+    pub fn left(&self) -> LeftLane {
+        LeftLane {
+            tag: self.tag,
+            consumed: self.consumer.consumed(),
+            replied: self.replied,
+            says_deferred: self.says_deferred,
         }
     }
 
@@ -101,6 +118,9 @@ impl Lane {
         let mut watching = None;
         let mut awake = None;
         loop {
+            if session.gate.has_left() {
+                return inbox.recv().ok();
+            }
             match self.consumer.next(&mut self.contents) {
                 // The guest causes this, and may repeat it.
                 Err(corrupt) => crate::end_process_of_guest(&corrupt.to_string()),
@@ -118,7 +138,9 @@ impl Lane {
                     if session.profile.is_on() {
                         thread.waited = self.waited();
                     }
-                    self.execute(session, thread, record);
+                    if !self.execute(session, thread, record) {
+                        continue;
+                    }
                     self.place.set(self.consumer.consumed());
                     // Has the fence that the place needs as well.
                     let (replied, consumed) = (self.replied, self.consumer.consumed());
@@ -202,12 +224,14 @@ impl Lane {
         waited
     }
 
-    fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) {
+    /// Returns false if the call has turned back ([`ThreadState::left`]). Its record is in the lane still.
+    fn execute(&mut self, session: &'static SessionState, thread: &mut ThreadState, record: Record) -> bool {
         let header = ToWorker { reply_room: MAX_REPLY_BYTES as u32, ..ToWorker::default() };
         let mut frame = Frame::of_payload(header, std::mem::take(&mut self.contents));
         let internal = is_internal(&frame.payload);
         if record.kind == Kind::Post {
             match execute_posted(session, thread, &mut frame) {
+                _ if thread.left => return self.put_back(thread, frame),
                 Err(error) if internal => log::debug!("An internal call, for which nobody waits: {error}"),
                 Err(error) => self.defer(thread, error),
                 Ok(()) => {}
@@ -217,6 +241,7 @@ impl Lane {
             let reply = match if internal { None } else { self.take_deferred(thread) } {
                 Some(error) => failure(error, RESULT_EARLIER),
                 None => match execute(session, thread, &mut frame) {
+                    _ if thread.left => return self.put_back(thread, frame),
                     (REPLY_OK, reply) => reply,
                     _ => failure(CudaError::INVALID_VALUE, 0),
                 },
@@ -226,6 +251,14 @@ impl Lane {
             self.consumer.release();
         }
         self.contents = frame.payload;
+        true
+    }
+
+    fn put_back(&mut self, thread: &mut ThreadState, frame: Frame) -> bool {
+        thread.left = false;
+        self.consumer.put_back();
+        self.contents = frame.payload;
+        false
     }
 
     /// Keeps the error of a posted call of the program for its next call that waits. If the context is lost, that call is
@@ -264,6 +297,26 @@ fn is_call(payload: &[u8], opcode: Opcode) -> bool {
     CallHeader::read_from_prefix(payload).is_ok_and(|(header, _)| header.opcode == opcode as u32)
 }
 
+/// The state of a lane that an executor has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftLane {
+    /// The tag of its area.
+    pub tag: u64,
+    /// Bytes that were consumed.
+    pub consumed: u64,
+    /// The number of the record that was answered last.
+    pub replied: u64,
+    /// True if the lane says that an error has not been reported.
+    pub says_deferred: bool,
+}
+
+impl LeftLane {
+    /// Returns the position to which requests may wait.
+    pub fn position(&self) -> Position {
+        Position { replied: self.replied, consumed: self.consumed }
+    }
+}
+
 /// A position in a lane.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Position {
@@ -282,10 +335,13 @@ pub struct Waits {
     waiting: Mutex<Vec<Waiting>>,
 }
 
+/// A request that waits for a position.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
-    request: u64,
-    position: Position,
+pub struct Waiting {
+    /// The request's id.
+    pub request: u64,
+    /// The position.
+    pub position: Position,
 }
 
 impl Waits {
@@ -301,6 +357,11 @@ impl Waits {
         fence(Ordering::SeqCst);
         self.answer(&mut waiting, replies);
         true
+    }
+
+    /// Returns the requests that wait.
+    pub fn all(&self) -> Vec<Waiting> {
+        self.waiting.lock().clone()
     }
 
     /// Notes the lane's progress.

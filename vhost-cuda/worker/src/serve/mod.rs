@@ -5,5 +5,6 @@ pub(super) mod again;
 pub(super) mod control;
 pub(super) mod execute;
 pub(super) mod executor;
-mod lane;
+pub(super) mod lane;
+pub(super) mod left;
 mod requests;

@@ -87,7 +87,6 @@ impl Deep {
         session.vendor.end_all();
         let mut contexts = session.contexts.lock();
         let (closed, retains) = contexts.close_all();
-        let warm = session.device(0).ok().filter(|device| contexts.primary(*device).take_warm().is_some());
         session.contexts.changed();
         drop(contexts);
         for (name, context) in &closed {
@@ -96,11 +95,7 @@ impl Deep {
         }
         session.objects.take_all();
         drop(closed);
-        if let Some(device) = warm
-            && let Err(error) = gpu.cuDevicePrimaryCtxRelease_v2(device)
-        {
-            debug!("the warm context does not end: {error}");
-        }
+        end_warm(session);
         // A thread that takes pages back may use a context still. A resumption finds those that it does not release in time.
         let until = Instant::now() + PATIENCE;
         while !session.contexts.lock().is_empty() && Instant::now() < until {
@@ -160,6 +155,19 @@ impl Deep {
 
 fn finder(session: &SessionState) -> Finder<'_> {
     Finder { gpu: &session.gpu, objects: &session.objects, contexts: &session.contexts }
+}
+
+/// Releases the primary context that this process holds without the guest's knowledge.
+pub fn end_warm(session: &SessionState) {
+    let warm = session
+        .device(0)
+        .ok()
+        .filter(|device| session.contexts.lock().primary(*device).take_warm().is_some());
+    if let Some(device) = warm
+        && let Err(error) = session.gpu.cuDevicePrimaryCtxRelease_v2(device)
+    {
+        debug!("the warm context does not end: {error}");
+    }
 }
 
 /// Resets the primary context if it is there still: NVIDIA's libraries retain it until the process ends. What a call uses stays.
@@ -231,7 +239,7 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
 /// Returns the session's device.
 ///
 /// Errors: the driver's.
-fn target(session: &SessionState) -> CuResult<Target> {
+pub fn target(session: &SessionState) -> CuResult<Target> {
     let device = session.device(0)?;
     let [major, minor] = COMPUTE_CAPABILITY;
     let number = |attribute| Ok(session.gpu.cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs());

@@ -45,8 +45,12 @@ impl Key {
     /// Errors: `CUDA_ERROR_UNKNOWN` if the kernel has no random numbers.
     pub fn random() -> CuResult<Self> {
         let word = || getrandom::u64().map_err(|_| CudaError::UNKNOWN);
-        let words = [word()?, word()?];
-        Ok(Self { words, zeros: of(words, &vec![0; CHUNK_BYTES as usize]) })
+        Ok(Self::of([word()?, word()?]))
+    }
+
+    /// The key of these words.
+    pub fn of(words: [u64; 2]) -> Self {
+        Self { words, zeros: of(words, &vec![0; CHUNK_BYTES as usize]) }
     }
 }
 

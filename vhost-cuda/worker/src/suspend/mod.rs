@@ -11,7 +11,7 @@
 //! part meanwhile: each part of its memory is either on the card or in the store.
 
 pub mod deep;
-mod digests;
+pub(super) mod digests;
 mod idle;
 pub(super) mod pages;
 mod pinned;
@@ -92,7 +92,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
 
 /// Suspends or resumes, and answers. Calls that wait go on, or ask for a resumption, only after the answer: the daemon may send the next
 /// request then.
-fn execute(
+pub fn execute(
     session: &'static SessionState,
     leaves: bool,
     terms: MoveTerms,

@@ -13,7 +13,7 @@ use log::debug;
 use vhost_cuda_common::link::{Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
 use vhost_cuda_common::parts::{self, Contents, kind, malformed};
 use vhost_cuda_common::recipes::Description;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::room::{CHUNK, CHUNK_BYTES};
 use super::store::{Name, Store};
@@ -117,12 +117,19 @@ pub fn load(from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
 
 fn try_to_load(mut from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
     let mut part = Vec::new();
+    if parts::read(&mut from, &mut part)? != kind::CONTENTS {
+        return Err(malformed("it has no contents"));
+    }
+    load_after(&part, from, name, store)
+}
+
+/// As [`load`], after the part `head` that begins the contents. After an error some may not be away any more.
+pub fn load_after(head: &[u8], mut from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
     let chunks = store.away() as u64;
-    let found = parts::read(&mut from, &mut part)?;
-    let head = Contents::read_from_bytes(&part).unwrap_or_else(|_| Contents::new_zeroed());
-    if (found, head) != (kind::CONTENTS, Contents { name, chunks }) {
+    if Contents::read_from_bytes(head).ok() != Some(Contents { name, chunks }) {
         return Err(malformed("it has other contents than those that were saved last"));
     }
+    let mut part = Vec::new();
     store.provide()?;
     loop {
         match parts::read(&mut from, &mut part)? {

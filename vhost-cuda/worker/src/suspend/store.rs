@@ -181,6 +181,12 @@ impl Store {
         chunk.room
     }
 
+    /// Returns the digests of the chunks of each part, by its address.
+    pub fn digests(&self) -> impl Iterator<Item = (u64, Vec<Digest>)> {
+        let digests = |contents: &Contents| contents.chunks.iter().map(|chunk| chunk.digest).collect();
+        self.contents.iter().map(move |(&address, contents)| (address, digests(contents)))
+    }
+
     /// Returns the bytes of memory that contents take.
     pub fn stored_bytes(&self) -> u64 {
         self.contents.values().map(Contents::stored_bytes).sum()

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Times of events whose records have ended with the driver's objects ([`super::deep`]).
 //!
-//! A deep suspension notes for each record when it was, in milliseconds of the host's clock. It asks the driver for the times between
+//! A deep suspension notes for each record when it was, in milliseconds of the host's clock, which all of its processes share. It asks the driver for the times between
 //! neighbours, which are exact where two records are close together. Events that the program has not recorded again since have their
 //! times here, and the others by a record that the resumption has made. So a pause between two records counts as it does for the program.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::sync::Arc;
 
+use vhost_cuda_common::gates::now;
 use virtio_cuda_protocol::cuda::{ContextId, Opcode};
 
 use super::suspended::Begin;
@@ -17,9 +17,6 @@ use crate::objects::Object;
 use crate::recipe::kept::Call;
 use crate::recipe::steps::Step;
 use crate::state::SessionState;
-
-/// Where the host's clock begins.
-static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Notes the times of all events. The session has no work. `steps` make its objects again.
 ///
@@ -99,7 +96,7 @@ fn record(session: &SessionState, context: u64) -> CuResult<(CUevent, f64)> {
     let recorded = gpu
         .cuEventRecordWithFlags(event, std::ptr::null_mut(), 0)
         .and_then(|()| gpu.cuEventSynchronize(event));
-    let at = BEGIN.elapsed().as_secs_f64() * 1e3;
+    let at = now() as f64 / 1e6;
     if let Err(error) = recorded {
         let _ = gpu.cuEventDestroy_v2(event);
         return Err(error);

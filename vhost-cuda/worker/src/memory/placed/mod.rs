@@ -13,17 +13,20 @@
 //! Where the session sees several devices, each region is accessible to its own device, and to those that [`peers`] names, or that the
 //! guest library names for memory of its pools.
 
+pub mod left;
 pub mod opened;
 mod peers;
 mod slab;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 #[cfg(doc)]
 use vhost_cuda_common::link::MoveTerms;
 use vhost_cuda_common::statistics;
 
+use self::left::Cover;
 use self::opened::Opened;
 use self::peers::Peers;
 use self::slab::Slab;
@@ -60,6 +63,8 @@ pub struct Region {
     slab: Option<Slab>,
     /// True if other processes may have it mapped: then it stays in the device's memory.
     pub exported: bool,
+    /// The reservation in which its addresses lie with those of others. `None`: they are a reservation of their own.
+    cover: Option<Arc<Cover>>,
 }
 
 /// An allocation, and its shadow.
@@ -240,7 +245,8 @@ impl Placed {
         let part = make(gpu, bytes_of_region, properties, &readers)?;
         statistics::add_movable_devices(self.device_bit(home.device));
         let (base, slab) = (part.address(), is_small.then(|| Slab::new(BLOCK)));
-        let mut region = Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false };
+        let mut region =
+            Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false, cover: None };
         let mut state = self.lock();
         // It may have changed meanwhile.
         if let Err(error) = state.peers.apply(gpu, home, &mut region) {
@@ -458,7 +464,14 @@ fn end(gpu: &Driver, mut region: Region) {
     let (address, bytes) = (region.part.address(), region.part.bytes);
     // SAFETY: the driver has freed the shadow after all work that was there before, or destroyed the context.
     if unsafe { region.part.give_back(gpu) }.is_ok() {
-        // SAFETY: the region's reservation; nothing is mapped there.
+        let (address, bytes) = match region.cover {
+            None => (address, bytes),
+            Some(cover) => match Arc::into_inner(cover) {
+                Some(Cover { start, bytes }) => (start, bytes),
+                None => return,
+            },
+        };
+        // SAFETY: the region's reservation, or one without other regions; nothing is mapped there.
         let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
     }
 }

@@ -23,6 +23,30 @@ impl Slab {
         Self { bytes, free: BTreeMap::from([(0, bytes)]), used: BTreeMap::new() }
     }
 
+    /// A slab of `bytes` bytes with these allocations (bytes by offset). `None` if they overlap, or are none that a slab gives.
+    pub fn of(bytes: u64, used: BTreeMap<u64, u64>) -> Option<Self> {
+        let (mut free, mut at) = (BTreeMap::new(), 0);
+        for (&offset, &length) in &used {
+            let has_units = offset.is_multiple_of(UNIT) && length.is_multiple_of(UNIT) && length > 0;
+            if !has_units || offset < at || length > bytes.saturating_sub(offset) {
+                return None;
+            }
+            if offset > at {
+                free.insert(at, offset - at);
+            }
+            at = offset + length;
+        }
+        if at < bytes {
+            free.insert(at, bytes - at);
+        }
+        Some(Self { bytes, free, used })
+    }
+
+    /// Returns the allocations: bytes by offset.
+    pub fn used(&self) -> &BTreeMap<u64, u64> {
+        &self.used
+    }
+
     /// Takes `bytes` bytes, at least one. Returns the offset of the first one. `None` if no free range is long enough.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.max(1).checked_next_multiple_of(UNIT).filter(|bytes| *bytes <= self.bytes)?;
@@ -82,6 +106,24 @@ mod tests {
         assert_eq!((slab.take(BYTES + 1), slab.take(u64::MAX)), (None, None));
     }
 
+    #[test]
+    fn a_slab_is_made_again_from_its_allocations_only() {
+        let of = |used: &[(u64, u64)]| Slab::of(BYTES, used.iter().copied().collect());
+        assert_eq!(of(&[]).unwrap().longest(), BYTES);
+        assert_eq!(of(&[(0, BYTES)]).unwrap().longest(), 0);
+        for wrong in [
+            &[(1, UNIT)][..],
+            &[(0, 0)],
+            &[(0, 1)],
+            &[(0, 2 * UNIT), (UNIT, UNIT)],
+            &[(BYTES, UNIT)],
+            &[(0, BYTES + UNIT)],
+            &[(UNIT, u64::MAX - UNIT + 1)],
+        ] {
+            assert!(of(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
     proptest! {
         /// Allocations never overlap, and all of the slab is free again at the end.
         #[test]
@@ -101,6 +143,8 @@ mod tests {
                     live.push((offset, bytes));
                 }
             }
+            let same = Slab::of(BYTES, slab.used().clone()).unwrap();
+            prop_assert_eq!((&same.free, &same.used), (&slab.free, &slab.used));
             for (offset, _) in live {
                 prop_assert!(slab.give(offset));
             }

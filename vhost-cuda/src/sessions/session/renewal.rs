@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sessions that go over to a fresh worker while they are suspended deeply.
+//!
+//! The old worker writes the session into a pipe from which the fresh one reads it, with all requests that it has not answered. From
+//! the request to leave on, further ones wait here for the worker that has the session then: for the fresh one until the old one has
+//! ended, or for the old one until the fresh one has ended. So no request is executed twice, and when one is answered, the other worker
+//! does not map its pages any more.
+//!
+//! Until the fresh worker says that it has the session, nothing has changed for the guest: any failure leaves the session with the
+//! old one. The end of the old one is always that of the session, but after that moment.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use log::error;
+use thiserror::Error;
+use vhost_cuda_common::budget::Charge;
+use vhost_cuda_common::link::{
+    self, FROM_REPLY, FROM_WAKE, TO_ENTER, TO_LEAVE, TO_POOL, TO_STAY, ToWorker, VERSION_OF_ENTERING,
+};
+use vhost_cuda_common::recipes::Description;
+use virtio_cuda_protocol::transport::REPLY_OK;
+use zerocopy::IntoBytes;
+
+use super::asked::{AskError, PATIENCE};
+use super::moves::time_of;
+use super::{Assigned, Fresh, Outgoing, Phase, Session, State};
+use crate::confine::threads;
+use crate::hand_over::freeze;
+use crate::sessions::process::Worker;
+
+/// The wake-ups that a worker may send before it says that it has the session: one of the suspension that it enters.
+const WAKES: u32 = 1;
+
+/// The reason for which a session stays with its worker.
+#[derive(Debug, Error)]
+pub enum RenewalError {
+    /// Its worker was not asked.
+    #[error("{0}")]
+    State(&'static str),
+    /// Its worker did not answer.
+    #[error(transparent)]
+    Unanswered(#[from] AskError),
+    /// Its worker keeps it.
+    #[error("{0}")]
+    Kept(String),
+    /// The other worker did not take it.
+    #[error("the other worker does not take it: {0}")]
+    Refused(String),
+    /// The daemon or the host cannot do it.
+    #[error("it cannot go over to another worker: {0}")]
+    Host(#[from] io::Error),
+}
+
+impl Session {
+    /// Returns whether a session can go over to another worker, as far as that is known before it is suspended.
+    ///
+    /// Errors: see [`RenewalError`].
+    pub fn check_renewal(&self) -> Result<(), RenewalError> {
+        if self.assigned().worker.version < VERSION_OF_ENTERING {
+            return Err(RenewalError::State("its worker is of an older release"));
+        }
+        if self.profile.save().is_err() {
+            return Err(RenewalError::State("it is being recorded for a profile"));
+        }
+        Ok(())
+    }
+
+    /// Gives the session another worker. It is suspended deeply, and nothing else moves it ([`Residence::renew`]).
+    ///
+    /// `host` is host memory for its contents, which both workers have for a moment. `assign` tells the worker all that comes before
+    /// guest memory.
+    ///
+    /// Errors: see [`RenewalError`]. The session is as before, unless it has ended.
+    ///
+    /// [`Residence::renew`]: crate::sessions::residence::Residence::renew
+    pub fn renew(
+        &self,
+        worker: Worker,
+        host: &Charge,
+        assign: impl FnOnce(&Worker) -> io::Result<()>,
+    ) -> Result<(), RenewalError> {
+        worker.messages.label.set(self.label);
+        let named = self.assigned().named.as_ref().map(|named| Arc::new(named.for_another_mapper()));
+        let fresh = Arc::new(Assigned { worker, named });
+        let mut state = self.state.lock();
+        if !self.is_open(&state) {
+            return Err(AskError::Ended.into());
+        }
+        // Known from here on to all that end the session.
+        let assigned = fresh.clone();
+        state.fresh = Some(Fresh { assigned, has_entered: false, memory_changed: false });
+        drop(state);
+        let mut has_left = false;
+        let result = self.hand_over(&fresh, host, assign, &mut has_left);
+        if result.is_err() {
+            self.go_back(has_left);
+        }
+        result
+    }
+
+    /// Returns true as long as the session goes on.
+    pub fn goes_on(&self) -> bool {
+        self.is_open(&self.state.lock())
+    }
+
+    fn is_open(&self, state: &State) -> bool {
+        state.phase == Phase::Open && !self.is_leaving.load(Ordering::Acquire)
+    }
+
+    fn hand_over(
+        &self,
+        fresh: &Arc<Assigned>,
+        host: &Charge,
+        assign: impl FnOnce(&Worker) -> io::Result<()>,
+        has_left: &mut bool,
+    ) -> Result<(), RenewalError> {
+        let limit = time_of(self.residence.moves().stored_bytes);
+        let link = &fresh.worker.sockets.link;
+        // It has read nothing of the session yet, and takes all of this at once.
+        link.set_write_timeout(Some(PATIENCE))?;
+        assign(&fresh.worker)?;
+        self.guard(fresh);
+        self.write_memory(fresh)?;
+        let (reader, writer) = io::pipe()?;
+        let id = {
+            let mut state = self.state.lock();
+            state.next_request += 1;
+            state.next_request
+        };
+        let header = ToWorker { kind: TO_ENTER, id, ..ToWorker::default() };
+        let most = host.amount() as u64;
+        link::send_with_file(link, &header, most.as_bytes(), OwnedFd::from(reader))?;
+        link.set_write_timeout(None)?;
+        let (left, entered) = thread::scope(|scope| {
+            let receive = || {
+                threads::read_foreign_bytes();
+                receive(fresh, id, limit + PATIENCE)
+            };
+            let name = format!("session-{}-e", self.label);
+            let receiving = thread::Builder::new().name(name).spawn_scoped(scope, receive)?;
+            let left = self.leave(writer.into(), limit);
+            if left.is_err() {
+                // It would wait for the rest.
+                fresh.worker.kill();
+            }
+            let entered = receiving.join().map_err(|_| io::Error::other("its thread has failed"))?;
+            io::Result::Ok((left, entered))
+        })?;
+        *has_left = left.is_ok();
+        let wakes = match (left, entered) {
+            (Ok(()), Ok(wakes)) => wakes,
+            // The old one sees then only that nobody reads.
+            (_, Err(Entering::Refused(why))) => return Err(RenewalError::Refused(why)),
+            (Ok(()), Err(Entering::Failed(error))) => return Err(RenewalError::Refused(error.to_string())),
+            (Err(error), _) => return Err(error),
+        };
+        self.commit(fresh, wakes)
+    }
+
+    /// Has the present worker write the session to a pipe. From now on requests wait, unless it does not do it.
+    fn leave(&self, to: OwnedFd, limit: Duration) -> Result<(), RenewalError> {
+        let answer = self.ask_with(&self.recipe, TO_LEAVE, &[], Some(to), limit);
+        let was_asked = self.state.lock().is_away;
+        let description = answer.and_then(|answer| Description::read(&answer).ok_or(AskError::Malformed));
+        match description {
+            Ok(Description { obstacle: None, .. }) => Ok(()),
+            Ok(Description { obstacle: Some(why), .. }) => Err(RenewalError::Kept(why)),
+            Err(error @ (AskError::Stuck | AskError::Malformed)) if was_asked => {
+                // It may have left, or leave at any time.
+                error!("{}: ended while it was to go over to another worker: {error}", self.describe());
+                self.end_worker();
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the old worker. Returns when its successor has the session.
+    fn commit(&self, fresh: &Arc<Assigned>, wakes: u32) -> Result<(), RenewalError> {
+        let old = self.assigned();
+        let mut state = self.state.lock();
+        let goes_on = self.is_open(&state);
+        match &mut state.fresh {
+            Some(fresh) if goes_on => fresh.has_entered = true,
+            _ => return Err(AskError::Ended.into()),
+        }
+        // From here on its end is not that of the session. The thread that reads its replies notices it.
+        old.worker.kill();
+        self.ended.wait_while(&mut state, |state| state.fresh.is_some());
+        drop(state);
+        if !Arc::ptr_eq(&self.assigned(), fresh) {
+            return Err(AskError::Ended.into());
+        }
+        for _ in 0..wakes {
+            self.residence.woken(self.label);
+        }
+        Ok(())
+    }
+
+    /// Ends a worker that has not got the session, and goes on with the one that has it.
+    fn go_back(&self, has_left: bool) {
+        self.end_fresh();
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.is_away) {
+            if has_left {
+                self.send(Outgoing::of(&ToWorker { kind: TO_STAY, ..ToWorker::default() }, &[]));
+            }
+            self.send_waiting(&mut state);
+        }
+    }
+
+    /// Ends a worker that was to take the place of the present one, and waits for its end: it may have mapped pages of the guest.
+    pub(super) fn end_fresh(&self) {
+        let fresh = self.state.lock().fresh.as_ref().map(|fresh| fresh.assigned.clone());
+        if let Some(fresh) = fresh {
+            self.reap(&fresh.worker);
+            self.state.lock().fresh = None;
+            self.ended.notify_all();
+        }
+    }
+
+    /// Called when the present worker has ended, or must end. Goes over to the worker that has the session instead. Returns false if
+    /// there is none: the session ends.
+    pub(super) fn change_over(&self) -> bool {
+        let old = self.assigned();
+        let goes_over = |state: &State| {
+            let goes_over = state.has_entered() && state.phase == Phase::Open;
+            self.is_leaving.store(!goes_over, Ordering::Release);
+            goes_over
+        };
+        if !goes_over(&self.state.lock()) {
+            return false;
+        }
+        // Before the other one answers anything: this one may write pages of the guest until then.
+        self.reap(&old.worker);
+        let _permit = freeze::permit();
+        let mut state = self.state.lock();
+        let fresh = if goes_over(&state) { state.fresh.take() } else { None };
+        let Some(Fresh { assigned, memory_changed, .. }) = fresh else { return false };
+        let mut past = self.past.lock();
+        *past = past.plus_ended(old.worker.statistics.totals());
+        *self.assigned.write() = assigned;
+        drop(past);
+        self.profile.asked.forget();
+        self.recipe.forget();
+        self.residence.renewed();
+        state.is_away = false;
+        if memory_changed {
+            self.memory_changed.store(true, Ordering::Release);
+        }
+        let pool_bytes = self.residence.pool_bytes();
+        if pool_bytes > 0 {
+            let header = ToWorker { kind: TO_POOL, ..ToWorker::default() };
+            self.send(Outgoing::of(&header, pool_bytes.as_bytes()));
+        }
+        self.send_waiting(&mut state);
+        drop(state);
+        self.ended.notify_all();
+        true
+    }
+
+    /// Sends what has waited to the present worker, in the order in which it came.
+    fn send_waiting(&self, state: &mut State) {
+        if self.memory_changed.load(Ordering::Acquire) {
+            self.send(Outgoing::Memory);
+        }
+        let waiting = state.outstanding.iter_mut().filter_map(|(&id, call)| {
+            let frame = call.waiting.take()?;
+            Some((id, frame, call.charge.clone()))
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort_unstable_by_key(|(id, ..)| *id);
+        for (id, frame, charge) in waiting {
+            self.send(Outgoing::Frame(frame, id, Some(charge)));
+        }
+    }
+}
+
+/// The reason for which a worker has not got a session.
+#[derive(Debug)]
+enum Entering {
+    /// It says why.
+    Refused(String),
+    /// It does not answer as it must.
+    Failed(io::Error),
+}
+
+/// Receives the answer of a worker to request `id`, and returns the number of wake-ups before it. Nothing that it sends is trusted.
+fn receive(fresh: &Assigned, id: u64, time: Duration) -> Result<u32, Entering> {
+    let link = &fresh.worker.sockets.link;
+    let failed = |why: &str| Err(Entering::Failed(io::Error::other(why)));
+    let until = Instant::now() + time;
+    let mut wakes = 0;
+    loop {
+        let message = freeze::Message::within(link, until.saturating_duration_since(Instant::now()));
+        match link::receive_reply(message).map_err(Entering::Failed)? {
+            None => return failed("it has ended"),
+            Some((header, payload)) if header.kind == FROM_WAKE && payload.is_empty() && wakes < WAKES => {
+                wakes += 1;
+            }
+            Some((header, payload)) if header.kind == FROM_REPLY && header.id == id => {
+                let answer = Description::read(&payload).filter(|_| header.status == REPLY_OK);
+                return match answer {
+                    Some(Description { obstacle: None, .. }) => Ok(wakes),
+                    Some(Description { obstacle: Some(why), .. }) => Err(Entering::Refused(why)),
+                    None => failed("it gave no valid answer"),
+                };
+            }
+            Some(_) => return failed("it sent a frame that nobody asked for"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "renewal_test.rs"]
+mod tests;

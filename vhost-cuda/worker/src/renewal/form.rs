@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rows of the stream between two workers that belong to no table. `docs/spec/saved-sessions.md` is their specification.
+
+use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::memory::allocations::Origin;
+
+/// [`State::flags`]: the guest library has not sent a version that is known.
+pub const REFUSED: u64 = 1;
+/// [`State::flags`]: NVIDIA's libraries may print.
+pub const MAY_PRINT: u64 = 2;
+/// [`State::flags`]: the contents are in a file.
+pub const SAVED: u64 = 4;
+/// [`State::flags`]: there is a key of digests.
+pub const HAS_KEY: u64 = 8;
+
+/// Facts of a session.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct State {
+    pub flags: u64,
+    /// The key of its digests.
+    pub key: [u64; 2],
+    /// The name of its contents.
+    pub name: [u8; 16],
+    /// The number of the last range.
+    pub serial: u64,
+    /// The number of the last ticket of a callback.
+    pub tickets: u64,
+    /// Copies that were counted, and their nanoseconds.
+    pub copies: [u64; 2],
+    /// The part of the contents that the last suspension has copied, in bytes.
+    pub copied_bytes: u64,
+}
+
+/// A library of NVIDIA.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Library {
+    pub number: u32,
+    pub major: u32,
+}
+
+/// [`Area::flags`].
+pub const SHARED: u64 = 1;
+pub const WRITABLE: u64 = 2;
+
+/// An area of the window. Its guest memory follows.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Area {
+    pub base: u64,
+    pub bytes: u64,
+    pub tag: u64,
+    pub flags: u64,
+}
+
+/// A registration with the GPU.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Registration {
+    pub base: u64,
+    pub bytes: u64,
+    pub context: u64,
+    pub dptr: u64,
+}
+
+/// A range that a GPU address may lie in.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Range {
+    pub base: u64,
+    pub bytes: u64,
+    /// An index of [`ORIGINS`].
+    pub origin: u64,
+    pub context: u64,
+    pub serial: u64,
+}
+
+/// The origins of ranges that go to another worker.
+pub const ORIGINS: [Origin; 4] =
+    [Origin::Allocated, Origin::HostWindow, Origin::ReadOnlyWindow, Origin::Mapped];
+
+/// Retains of the primary context.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Retains {
+    pub number: u32,
+    pub flags: u32,
+}
+
+/// The time of an event, in milliseconds of the host's clock.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Time {
+    pub event: u64,
+    pub at: f64,
+}
+
+/// The position of a lane.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Lane {
+    pub lane: u64,
+    pub position: u64,
+}
+
+/// [`Thread::flags`]: it has a lane, an error that has not been reported, and a lane that says so.
+pub const HAS_LANE: u32 = 1;
+pub const HAS_DEFERRED: u32 = 2;
+pub const SAYS_DEFERRED: u32 = 4;
+
+/// A guest thread. The requests that wait for its lane follow ([`Waiting`]), and the two logs of the compiler.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Thread {
+    pub number: u32,
+    pub flags: u32,
+    pub deferred: i32,
+    pub lane: u32,
+    pub tag: u64,
+    pub consumed: u64,
+    pub replied: u64,
+    pub waits: u32,
+    pub info_bytes: u32,
+    pub error_bytes: u32,
+    pub wall_time: f32,
+    pub threads_per_block: u32,
+    pub reserved: u32,
+}
+
+/// A request that waits for a position of a lane.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Waiting {
+    pub request: u64,
+    pub replied: u64,
+    pub consumed: u64,
+}
+
+/// The head of a piece of memory's digests, which follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Digests {
+    pub address: u64,
+}

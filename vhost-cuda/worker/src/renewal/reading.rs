@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads a session that another worker has written. Nothing of the stream is trusted: that worker runs code of the guest. Each table has a
+//! maximum, memory is charged as if the program allocated it, pages must be guest memory, images come from the daemon's cache, and
+//! calls are those that a program may make.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use vhost_cuda_common::link::{Frame, MAX_ENTRIES, MAX_PAYLOAD_BYTES, TO_CALL, ToWorker};
+use vhost_cuda_common::parts::{self, kind, malformed, read_rows};
+use vhost_cuda_common::statistics;
+use virtio_cuda_protocol::transport::MemEntry;
+use zerocopy::FromBytes;
+
+use super::form;
+use crate::gpu::CudaError;
+use crate::memory::allocations::{Origin, Range};
+use crate::memory::pages::GuestPages;
+use crate::memory::parts::Part;
+use crate::memory::placed::left::{AllocationRow, RegionRow, reserve_at, taken_by};
+use crate::memory::reservations::left::{CreatedRow, MappingRow, SpanRow};
+use crate::memory::window::{Area, Registration};
+use crate::objects::MAX_OBJECTS;
+use crate::objects::contexts::Retains;
+use crate::objects::jit::JitLogs;
+use crate::recipe::left::{Calls, capture_mode, restore_setting};
+use crate::recipe::steps::Again;
+use crate::recipe::variables::Variables;
+use crate::run::callbacks::CALLBACKS;
+use crate::run::{MAX_LANES, MAX_THREADS};
+use crate::serve::lane::{LeftLane, Position, Waiting};
+use crate::serve::left::{Left, LeftPlace};
+use crate::state::SessionState;
+use crate::suspend::deep;
+use crate::suspend::digests::{Digest, Key};
+use crate::suspend::room::CHUNK_BYTES;
+use crate::suspend::saving;
+use crate::suspend::store::Store;
+use crate::suspend::suspended::{Deep, Suspended};
+
+/// The maximum number of rows of each table of memory.
+const MAX_ROWS: usize = 1 << 20;
+/// The maximum number of requests that were not executed: more than the daemon lets a session have.
+const MAX_REQUESTS: usize = 1024;
+/// The time for the gate of a session without calls to close.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A guest thread, and the place of its lane.
+pub type Thread = (Left, Option<LeftPlace>);
+
+/// The tables of a stream, as far as they were read.
+#[derive(Default)]
+struct Tables {
+    state: Option<form::State>,
+    reserved: Vec<SpanRow>,
+    lent: Vec<SpanRow>,
+    claimed: Vec<SpanRow>,
+    areas: Vec<(Area, Vec<MemEntry>)>,
+    entries: usize,
+    created: Vec<CreatedRow>,
+    mappings: Vec<MappingRow>,
+    regions: Vec<RegionRow>,
+    allocations: Vec<AllocationRow>,
+    registrations: Vec<form::Registration>,
+    ranges: Vec<form::Range>,
+    retains: Vec<form::Retains>,
+    calls: Calls,
+    variables: Variables,
+    times: Vec<form::Time>,
+    lanes: Vec<form::Lane>,
+    threads: Vec<Left>,
+    by_number: HashMap<u32, usize>,
+    requests: usize,
+    digests: BTreeMap<u64, Vec<Digest>>,
+}
+
+/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents. Returns the threads, which do not run yet, and
+/// the bytes of the contents.
+///
+/// Errors: those of `from`; `InvalidData` with the reason. The session is of no use then.
+pub fn session(
+    mut from: impl Read,
+    session: &'static SessionState,
+    most: u64,
+) -> io::Result<(Vec<Thread>, u64)> {
+    let is_new = session.suspension.suspended.lock().is_none()
+        && session.contexts.all().is_empty()
+        && session.allocations().ranges().next().is_none();
+    if !is_new || session.devices.len() != 1 {
+        return Err(malformed("this worker has a session, or several devices"));
+    }
+    session.allocations().quota.enter();
+    let (mut tables, mut part, mut last) = (Tables::default(), Vec::new(), kind::STATE);
+    loop {
+        let found = parts::read(&mut from, &mut part)?;
+        if found == kind::CONTENTS || found == kind::END {
+            break last = found;
+        }
+        if found < last || tables.state.is_some() == (found == kind::STATE) {
+            return Err(malformed("a part is at a place where none of its kind can be"));
+        }
+        last = found;
+        tables.take(session, found, &part)?;
+    }
+    let state = tables.state.ok_or_else(|| malformed("the stream has no session"))?;
+    let is_saved = state.flags & form::SAVED != 0;
+    if is_saved != (last == kind::END) || last == kind::END && !part.is_empty() {
+        return Err(malformed("the contents are missing"));
+    }
+    let (threads, mut now) = tables.restore(session, &state, most).map_err(|reason| malformed(&reason))?;
+    if is_saved {
+        now.saved = Some(state.name);
+    } else {
+        saving::load_after(&part, from, state.name, &mut now.store)?;
+    }
+    let charged = session.allocations().quota.entered();
+    charged.map_err(|error| malformed(&failed("its memory is more than its machine may have")(error)))?;
+    let bytes = now.store.stored_bytes();
+    *session.suspension.suspended.lock() = Some(now);
+    session.gate.suspend();
+    Ok((threads, bytes))
+}
+
+/// Returns the driver's error as a reason.
+fn failed(what: &'static str) -> impl Fn(CudaError) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+impl Tables {
+    /// Takes a part, whose kind may be there.
+    fn take(&mut self, session: &SessionState, found: u16, part: &[u8]) -> io::Result<()> {
+        let cut = || malformed("a part is too short, or too long");
+        match found {
+            kind::STATE => self.state = Some(form::State::read_from_bytes(part).map_err(|_| cut())?),
+            kind::SETTING => restore_setting(session, part)
+                .map_err(|error| malformed(&format!("a setting cannot be set: {error}")))?,
+            kind::LIBRARIES => {
+                let mut rows = Vec::<form::Library>::new();
+                read_rows(part, &mut rows, cuda_library_rows::COUNT)?;
+                for row in rows {
+                    session.vendor.load(row.number, row.major, &[]).map_err(|error| {
+                        malformed(&format!("a library of NVIDIA cannot be loaded again: {error}"))
+                    })?;
+                }
+            }
+            kind::RESERVED => read_rows(part, &mut self.reserved, MAX_ROWS)?,
+            kind::LENT => read_rows(part, &mut self.lent, MAX_ROWS)?,
+            kind::CLAIMED => read_rows(part, &mut self.claimed, MAX_ROWS)?,
+            kind::AREA => self.take_area(part).ok_or_else(cut)?,
+            kind::CREATED => read_rows(part, &mut self.created, MAX_ROWS)?,
+            kind::MAPPINGS => read_rows(part, &mut self.mappings, MAX_ROWS)?,
+            kind::REGIONS => read_rows(part, &mut self.regions, MAX_ROWS)?,
+            kind::ALLOCATIONS => read_rows(part, &mut self.allocations, MAX_ROWS)?,
+            kind::REGISTRATIONS => read_rows(part, &mut self.registrations, MAX_ROWS)?,
+            kind::RANGES => read_rows(part, &mut self.ranges, MAX_ROWS)?,
+            kind::RETAINS => read_rows(part, &mut self.retains, 1)?,
+            kind::CALL if self.calls.add(part) => {}
+            kind::VARIABLE => self.variables.add(part).ok_or_else(cut)?,
+            kind::TIMES => read_rows(part, &mut self.times, MAX_OBJECTS)?,
+            kind::LANES => read_rows(part, &mut self.lanes, MAX_LANES)?,
+            kind::THREAD => self.take_thread(part).ok_or_else(cut)?,
+            kind::REQUEST => self.take_request(part).ok_or_else(cut)?,
+            kind::DIGESTS => self.take_digests(part).ok_or_else(cut)?,
+            _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
+        }
+        Ok(())
+    }
+
+    fn take_area(&mut self, part: &[u8]) -> Option<()> {
+        let (head, rest) = form::Area::read_from_prefix(part).ok()?;
+        let mut entries = Vec::new();
+        read_rows(rest, &mut entries, MAX_ROWS.checked_sub(self.entries)?).ok()?;
+        // Each area counts, too.
+        self.entries += entries.len() + 1;
+        if head.flags & !(form::SHARED | form::WRITABLE) != 0 {
+            return None;
+        }
+        let area = Area {
+            base: head.base,
+            bytes: head.bytes,
+            tag: head.tag,
+            shared: head.flags & form::SHARED != 0,
+            writable: head.flags & form::WRITABLE != 0,
+        };
+        self.areas.push((area, entries));
+        Some(())
+    }
+
+    fn take_thread(&mut self, part: &[u8]) -> Option<()> {
+        let (head, rest) = form::Thread::read_from_prefix(part).ok()?;
+        let waits_bytes = (head.waits as usize).checked_mul(size_of::<form::Waiting>())?;
+        let (waits, rest) = rest.split_at_checked(waits_bytes)?;
+        let (info, error) = rest.split_at_checked(head.info_bytes as usize)?;
+        if error.len() != head.error_bytes as usize || self.threads.len() >= MAX_THREADS {
+            return None;
+        }
+        let mut rows = Vec::<form::Waiting>::new();
+        read_rows(waits, &mut rows, MAX_REQUESTS).ok()?;
+        let has = |flag: u32| head.flags & flag != 0;
+        let lane = has(form::HAS_LANE).then_some(LeftLane {
+            tag: head.tag,
+            consumed: head.consumed,
+            replied: head.replied,
+            says_deferred: has(form::SAYS_DEFERRED),
+        });
+        let waiting = |row: &form::Waiting| Waiting {
+            request: row.request,
+            position: Position { replied: row.replied, consumed: row.consumed },
+        };
+        let left = Left {
+            number: head.number,
+            lane,
+            lane_number: has(form::HAS_LANE).then_some(head.lane),
+            deferred: has(form::HAS_DEFERRED).then_some(CudaError(head.deferred)),
+            jit: JitLogs {
+                info: info.to_vec(),
+                error: error.to_vec(),
+                wall_time: head.wall_time,
+                threads_per_block: head.threads_per_block,
+            },
+            capture_mode: None,
+            waits: rows.iter().map(waiting).collect(),
+            frames: Vec::new(),
+        };
+        if self.by_number.insert(left.number, self.threads.len()).is_some() {
+            return None;
+        }
+        self.threads.push(left);
+        Some(())
+    }
+
+    fn take_request(&mut self, part: &[u8]) -> Option<()> {
+        let (header, rest) = ToWorker::read_from_prefix(part).ok()?;
+        let fits = header.kind == TO_CALL
+            && header.payload_bytes <= MAX_PAYLOAD_BYTES
+            && header.in_entries <= MAX_ENTRIES
+            && header.out_entries <= MAX_ENTRIES
+            && self.requests < MAX_REQUESTS;
+        let (payload, entries) = rest.split_at_checked(header.payload_bytes as usize).filter(|_| fits)?;
+        let ins = header.in_entries as usize * size_of::<MemEntry>();
+        let (ins, outs) = entries.split_at_checked(ins)?;
+        if outs.len() != header.out_entries as usize * size_of::<MemEntry>() {
+            return None;
+        }
+        let entries_of = |bytes: &[u8]| {
+            let mut entries = Vec::new();
+            read_rows::<MemEntry>(bytes, &mut entries, MAX_ENTRIES as usize).ok().map(|()| entries)
+        };
+        let (in_entries, out_entries) = (entries_of(ins)?, entries_of(outs)?);
+        // Its thread has one of the first fields of the payload, which the executors read, too.
+        let (call, _) = virtio_cuda_protocol::cuda::CallHeader::read_from_prefix(payload).ok()?;
+        let thread = *self.by_number.get(&call.thread)?;
+        self.requests += 1;
+        let frame = Frame { header, payload: payload.to_vec(), in_entries, out_entries, file: None };
+        self.threads[thread].frames.push(frame);
+        Some(())
+    }
+
+    fn take_digests(&mut self, part: &[u8]) -> Option<()> {
+        let (head, rest) = form::Digests::read_from_prefix(part).ok()?;
+        let mut digests = Vec::<Digest>::new();
+        read_rows(rest, &mut digests, MAX_ROWS).ok()?;
+        let is_new = self.digests.len() < MAX_ROWS && self.digests.insert(head.address, digests).is_none();
+        is_new.then_some(())
+    }
+
+    /// Gives the session all of this. Its contents are away still.
+    fn restore(
+        mut self,
+        session: &'static SessionState,
+        state: &form::State,
+        most: u64,
+    ) -> Result<(Vec<Thread>, Suspended), String> {
+        let device = session.device(0).map_err(failed("there is no device"))?;
+        let is_closed = session.gate.close(Instant::now() + SOON) && session.gate.seal(Instant::now() + SOON);
+        if !is_closed {
+            return Err("calls are under way".to_owned());
+        }
+        session.refused.store(state.flags & form::REFUSED != 0, Ordering::Relaxed);
+        if state.flags & form::MAY_PRINT != 0 {
+            session.vendor.will_print();
+        }
+        session.copy_time.begin_behind(state.copies[0], state.copies[1]);
+        CALLBACKS.begin_behind(state.tickets);
+        session.suspension.makes_again.store(true, Ordering::Relaxed);
+        deep::end_warm(session);
+        let created = self.restore_memory(session, device, &session.memory(), state.serial)?;
+        let store = self.restore_store(session, state, &created, most)?;
+        let deep = self.restore_objects(session, device)?;
+        let threads = self.restore_threads(session)?;
+        let moved_bytes = session.placed.lock().movable().map(|part| part.bytes).sum::<u64>()
+            + created.iter().map(|(_, part)| part.bytes).sum::<u64>();
+        let copied_bytes = state.copied_bytes;
+        let deep = Some(deep);
+        let now = Suspended { store, created, deep, written: None, saved: None, moved_bytes, copied_bytes };
+        Ok((threads, now))
+    }
+
+    fn restore_memory(
+        &mut self,
+        session: &SessionState,
+        device: i32,
+        memory: &Arc<GuestPages>,
+        serial: u64,
+    ) -> Result<Vec<(u64, Part)>, String> {
+        let gpu = &session.gpu;
+        let mut window = session.window();
+        let mut reservations = session.reservations();
+        reservations.restore_reserved(&self.reserved, |base, bytes| reserve_at(gpu, base, bytes))?;
+        for &SpanRow { base, bytes } in &self.claimed {
+            window.claim(base, bytes).map_err(failed("addresses of the window are in use"))?;
+        }
+        for &SpanRow { base, bytes } in &self.lent {
+            reservations.check_lend(base, bytes).map_err(failed("lent addresses are not reserved"))?;
+            // SAFETY: it was just checked that they are reserved and nothing is mapped there. It stays so: lent addresses can be
+            // neither mapped nor freed.
+            unsafe { window.borrow(base, bytes) }.map_err(failed("addresses cannot be lent"))?;
+            reservations.lend(base, bytes);
+        }
+        for (area, entries) in self.areas.drain(..) {
+            window.restore(memory.clone(), area, entries)?;
+        }
+        let mut allocations = session.allocations();
+        let charged = self.created.iter().try_for_each(|row| allocations.charge(row.bytes));
+        charged.map_err(failed("its memory is more than it may have"))?;
+        let created = reservations.restore_created(device, &self.created, &self.mappings)?;
+        if !created.is_empty() {
+            statistics::add_movable_devices(session.placed.device_bit(device));
+        }
+        drop(allocations);
+        session.placed.restore(gpu, device, &self.regions, &self.allocations)?;
+        self.check_registrations(&window)?;
+        let placed = session.placed.lock();
+        let mut allocations = session.allocations();
+        allocations.begin_behind(serial);
+        let registered: HashMap<u64, _> = self.registrations.iter().map(|one| (one.dptr, one)).collect();
+        let mut entered = 0;
+        for row in &self.ranges {
+            let form::Range { base, bytes, context, serial, .. } = *row;
+            let origin = usize::try_from(row.origin).ok().and_then(|index| form::ORIGINS.get(index));
+            let origin = *origin.ok_or("a range has an unknown origin")?;
+            let is_there = match origin {
+                Origin::Allocated => {
+                    entered += 1;
+                    // All that it takes on the card is charged.
+                    placed.room_of(base) == Some((context, taken_by(bytes)))
+                }
+                Origin::Mapped => {
+                    let mapping = reservations.mapping(base);
+                    mapping.is_some_and(|mapping| mapping.bytes == bytes && !mapping.access.is_empty())
+                        && context == 0
+                }
+                _ => registered.get(&base).is_some_and(|one| {
+                    let is_of = bytes <= one.bytes && context == one.context;
+                    is_of && (origin == Origin::ReadOnlyWindow || window.is_writable(one.base, one.bytes))
+                }),
+            };
+            if !is_there {
+                return Err("a range is of no memory of the session".to_owned());
+            }
+            let range = Range { base, bytes, origin, context, device, serial };
+            allocations.restore(range).map_err(failed("its memory is more than it may have, or overlaps"))?;
+        }
+        if entered != self.allocations.len() {
+            return Err("an allocation has no range".to_owned());
+        }
+        Ok(created)
+    }
+
+    /// Checks that registrations are of areas that calls keep, and apart from each other.
+    fn check_registrations(&self, window: &crate::memory::window::Window) -> Result<(), String> {
+        let mut ends = BTreeMap::new();
+        for one in &self.registrations {
+            let is_area = window.check_unregistered(one.base, one.bytes).is_ok();
+            if !is_area || ends.insert(one.base, one.base + one.bytes).is_some() {
+                return Err("pages are registered that are not there".to_owned());
+            }
+        }
+        let are_apart = ends.values().zip(ends.keys().skip(1)).all(|(end, next)| end <= next);
+        if are_apart { Ok(()) } else { Err("registered pages overlap".to_owned()) }
+    }
+
+    /// Makes the store for the contents of all memory. None of them is there.
+    fn restore_store(
+        &mut self,
+        session: &SessionState,
+        state: &form::State,
+        created: &[(u64, Part)],
+        most: u64,
+    ) -> Result<Store, String> {
+        let mut placed = session.placed.lock();
+        let all = placed.movable().map(|part| &*part).chain(created.iter().map(|(_, part)| part));
+        let parts: BTreeMap<u64, u64> = all.map(|part| (part.address(), part.bytes)).collect();
+        let mut store = Store::new(&session.suspension.pages);
+        if state.flags & form::HAS_KEY == 0 {
+            return if parts.is_empty() { Ok(store) } else { Err("there is no key of digests".to_owned()) };
+        }
+        let key = Key::of(state.key);
+        let (mut places, mut digests) = (Vec::new(), Vec::new());
+        for (&address, &bytes) in &parts {
+            let of_it = self.digests.remove(&address).unwrap_or_default();
+            if of_it.len() as u64 * CHUNK_BYTES != bytes {
+                return Err("the digests of an allocation are missing".to_owned());
+            }
+            places.push((address, bytes));
+            digests.extend(of_it);
+        }
+        if !self.digests.is_empty() {
+            return Err("there are digests of no memory".to_owned());
+        }
+        let chunks = digests.iter().filter(|digest| **digest != key.zeros).count() as u64;
+        if state.flags & form::SAVED == 0 && chunks * CHUNK_BYTES > most {
+            return Err("there is not enough host memory for its contents".to_owned());
+        }
+        let prepared = store.prepare(&places, &digests, key.zeros);
+        prepared.map_err(|error| format!("there is no memory for its contents: {error}"))?;
+        store.leave();
+        session.suspension.key.get_or_init(|| key);
+        Ok(store)
+    }
+
+    fn restore_objects(&mut self, session: &SessionState, device: i32) -> Result<Deep, String> {
+        if !self.variables.is_whole() {
+            return Err("a variable of device code is cut".to_owned());
+        }
+        let retains = self.retains.drain(..).filter(|row| row.number > 0);
+        let retains = Retains::of(retains.map(|row| (device, row.number, row.flags)).collect());
+        let target = deep::target(session).map_err(failed("the device does not answer"))?;
+        let again = Again::of(session, target, std::mem::take(&mut self.calls).all())?;
+        let registration = |one: form::Registration| Registration {
+            base: one.base,
+            bytes: one.bytes,
+            context: one.context,
+            dptr: one.dptr,
+        };
+        let registrations = self.registrations.drain(..).map(registration).collect();
+        let times = self.times.drain(..).filter(|time| time.at.is_finite());
+        session.suspension.times.lock().past.extend(times.map(|time| (time.event, time.at)));
+        Ok(Deep { again, variables: std::mem::take(&mut self.variables), retains, registrations })
+    }
+
+    fn restore_threads(&mut self, session: &'static SessionState) -> Result<Vec<Thread>, String> {
+        for row in &self.lanes {
+            let lane = u32::try_from(row.lane).unwrap_or(u32::MAX);
+            if !session.order.restore(lane, row.position) {
+                return Err("a lane is at a place where it cannot be".to_owned());
+            }
+        }
+        let mut threads = Vec::new();
+        for mut left in self.threads.drain(..) {
+            left.capture_mode = capture_mode(session, left.number);
+            let place = match left.lane.zip(left.lane_number) {
+                None => None,
+                Some((at, number)) => {
+                    let area = session.window().find(at.tag, true);
+                    let place = session.order.take_again(number, at.consumed);
+                    let place =
+                        area.zip(place).and_then(|(area, place)| LeftPlace::new(area, place, at.consumed));
+                    Some(place.ok_or("a thread has a lane that does not exist")?)
+                }
+            };
+            threads.push((left, place));
+        }
+        Ok(threads)
+    }
+}

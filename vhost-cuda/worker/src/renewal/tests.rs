@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::thread;
+
+use vhost_cuda_common::link::{TO_ENTER, TO_LEAVE, ToWorker};
+use vhost_cuda_common::parts;
+use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_ring::{Kind, LaneMemory, Producer};
+use zerocopy::IntoBytes;
+
+use super::fixture::*;
+use super::*;
+use crate::memory::allocations::Range;
+use crate::memory::reservations::left::SpanRow;
+use crate::recipe::left::{bytes_of, capture_mode, settings};
+
+const HOST_MEMORY: u64 = 1 << 30;
+
+fn pipe() -> (File, File) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (OwnedFd::from(reader).into(), OwnedFd::from(writer).into())
+}
+
+fn frame(kind: u32, id: u64, payload: &[u8], file: File) -> Frame {
+    let mut frame = Frame::of_payload(ToWorker { id, ..ToWorker::default() }, payload.to_vec());
+    (frame.header.kind, frame.file) = (kind, Some(file));
+    frame
+}
+
+/// Lets the session leave. Returns the stream, or the reason for which it stays.
+fn left(guest: &mut Guest) -> Result<Vec<u8>, String> {
+    let (mut reader, writer) = pipe();
+    let all = thread::spawn(move || {
+        let mut stream = Vec::new();
+        std::io::Read::read_to_end(&mut reader, &mut stream).unwrap();
+        stream
+    });
+    let mut leaves = frame(TO_LEAVE, 1000, &[], writer);
+    leave(guest.session.state, &mut guest.executors, &mut leaves, &guest.replies);
+    drop(leaves);
+    let told = Description::read(&guest.answer(1000)).unwrap();
+    let stream = all.join().unwrap();
+    told.obstacle.map_or(Ok(stream), Err)
+}
+
+/// Lets a session enter from a stream. Returns the reason if it cannot.
+fn entered(guest: &mut Guest, stream: &[u8], most: u64) -> Option<String> {
+    let (reader, mut writer) = pipe();
+    thread::scope(|scope| {
+        scope.spawn(move || std::io::Write::write_all(&mut writer, stream));
+        let mut enters = frame(TO_ENTER, 2000, most.as_bytes(), reader);
+        enter(guest.session.state, &mut guest.executors, &mut enters, &guest.replies);
+        drop(enters);
+    });
+    Description::read(&guest.answer(2000)).unwrap().obstacle
+}
+
+/// All that must be the same in both workers.
+#[derive(Debug, PartialEq)]
+struct Facts {
+    ranges: Vec<Range>,
+    used: u64,
+    regions: String,
+    reservations: String,
+    areas: String,
+    claimed: Vec<SpanRow>,
+    registrations: String,
+    retains: String,
+    calls: Vec<Vec<u8>>,
+    settings: Vec<Vec<u8>>,
+    variables: Vec<Vec<u8>>,
+    digests: BTreeMap<u64, Vec<[u64; 2]>>,
+    contents: Vec<(u64, Vec<u8>)>,
+    lanes: Vec<(u32, u64)>,
+    mode: Option<i32>,
+    moved_bytes: u64,
+}
+
+fn facts(session: &SessionState) -> Facts {
+    let suspended = session.suspension.suspended.lock();
+    let now = suspended.as_ref().unwrap();
+    let deep = now.deep.as_ref().unwrap();
+    let mut variables = Vec::new();
+    let mut add = |piece: &[&[u8]]| {
+        variables.push(piece.concat());
+        Ok::<_, ()>(())
+    };
+    deep.variables.write(&mut add).unwrap();
+    let contents = now.store.stored().map(|(address, room)| {
+        let mut chunk = vec![0; crate::suspend::room::CHUNK];
+        // SAFETY: a room of the store, which nobody changes here.
+        unsafe { room.load(&mut chunk) };
+        (address, chunk)
+    });
+    // One lock after the other.
+    let ranges = session.allocations().ranges().copied().collect();
+    let used = session.allocations().quota.used();
+    let regions = format!("{:?}", session.placed.lock().rows());
+    let reservations = format!("{:?}", session.reservations().rows());
+    let areas = format!("{:?}", session.window().rows(&session.memory()));
+    let claimed = session.window().claimed();
+    Facts {
+        ranges,
+        used,
+        regions,
+        reservations,
+        areas,
+        claimed,
+        registrations: format!("{:?}", deep.registrations),
+        retains: format!("{:?}", deep.retains),
+        calls: deep.again.0.iter().map(|step| bytes_of(&step.call).unwrap()).collect(),
+        settings: settings(session).unwrap().iter().map(|call| bytes_of(call).unwrap()).collect(),
+        variables,
+        digests: now.store.digests().collect(),
+        contents: contents.collect(),
+        lanes: session.order.positions(),
+        mode: capture_mode(session, THREAD),
+        moved_bytes: now.moved_bytes,
+    }
+}
+
+/// The memory of the lane, which the guest and the worker share.
+fn lane(guest: &Guest) -> LaneMemory {
+    let area = guest.session.state.window().find(TAG, true).unwrap();
+    // SAFETY: an area of that length, mapped until the session ends; this test's uses of it end before.
+    unsafe { LaneMemory::new(area.base as *mut u8) }
+}
+
+/// One test for both: the lane's memory is the same in both workers.
+#[test]
+fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
+    let mut guest = Guest::with_all();
+    let session = guest.session.state;
+    let mut producer = Producer::new(lane(&guest));
+    let query = payload(Opcode::cuStreamGetPriority, &STREAM.to_le_bytes(), &[]);
+    let _ = producer.push(Kind::Wait, 1, &[&query]);
+    let wait = |reply: u64| [reply, 0].map(u64::to_le_bytes).concat();
+    let waits = guest.send(Opcode::session_wait, &wait(1), &[]);
+    guest.result(waits);
+    let mut room = [0; 64];
+    assert!(producer.reply(1, &mut room).is_some());
+    guest.suspend();
+    // Its next calls wait at the gate: one in the lane, for whose answer a request waits, and a request.
+    let _ = producer.push(Kind::Wait, 2, &[&query]);
+    let waits = guest.send(Opcode::session_wait, &wait(2), &[]);
+    let calls = guest.send(Opcode::cuStreamGetPriority, &STREAM.to_le_bytes(), &[]);
+    let before = facts(session);
+    let parts = [&before.calls, &before.settings, &before.variables].map(Vec::len);
+    assert_eq!(parts, [4, 2, 1], "{before:?}");
+    assert_eq!(before.ranges.len(), 5);
+    assert_eq!(before.contents.len(), 5, "two regions of one and two chunks, and one of two");
+    let stream = left(&mut guest).unwrap();
+    assert_eq!(facts(session), before);
+    // It may stay, and leave again.
+    stay(session);
+    let again = left(&mut guest).unwrap();
+    assert_eq!(again.len(), stream.len());
+    assert_eq!(producer.reply(2, &mut room), None);
+    stay(session);
+    end_suspended(guest);
+
+    let mut other = Guest::behind(calls);
+    assert_eq!(entered(&mut other, &stream, HOST_MEMORY), None);
+    let mut after = facts(other.session.state);
+    // The one that has entered has not asked the first one's questions.
+    after.lanes.clone_from(&before.lanes);
+    assert_eq!(after, before);
+    other.resume();
+    // The area is at the same address.
+    other.result(waits);
+    assert!(producer.reply(2, &mut room).is_some());
+    other.result(calls);
+    // It can leave once more.
+    other.suspend();
+    assert!(left(&mut other).is_ok());
+    stay(other.session.state);
+    other.resume();
+    other.make(Opcode::cuMemFree_v2, &[&before.ranges[0].base.to_le_bytes()], &[]);
+    other.end();
+}
+
+#[test]
+fn a_session_that_is_not_suspended_deeply_stays() {
+    let mut guest = Guest::new(false);
+    assert_eq!(left(&mut guest), Err("it is not suspended deeply".to_owned()));
+    assert!(!guest.session.state.gate.has_left());
+    assert_eq!(left(&mut guest), Err("it is not suspended deeply".to_owned()), "no move is under way");
+    guest.end();
+}
+
+#[test]
+fn what_is_cut_or_too_much_does_not_enter() {
+    let mut guest = Guest::with_all();
+    guest.suspend();
+    let stream = left(&mut guest).unwrap();
+    stay(guest.session.state);
+    end_suspended(guest);
+    let refuse = |stream: &[u8], most: u64| {
+        let mut other = Guest::new(true);
+        let reason = entered(&mut other, stream, most);
+        end_suspended(other);
+        reason.expect("it enters")
+    };
+    assert!(refuse(&stream, 1 << 20).contains("not enough host memory"));
+    refuse(&stream[..stream.len() - 100], HOST_MEMORY);
+    refuse(&[], HOST_MEMORY);
+    let mut parts = Vec::new();
+    let (mut from, mut part) = (&stream[..], Vec::new());
+    while let Ok(kind) = parts::read(&mut from, &mut part) {
+        parts.push((kind, part.clone()));
+    }
+    // Each part is missing once, but those that a session may lack.
+    let optional = [parts::kind::SETTING, parts::kind::CLAIMED, parts::kind::CALL, parts::kind::VARIABLE];
+    for missing in 0..parts.len() {
+        if optional.contains(&parts[missing].0) || parts[missing].0 > parts::kind::CALL {
+            continue;
+        }
+        let mut stream = Vec::new();
+        for (index, (kind, part)) in parts.iter().enumerate() {
+            if index != missing {
+                parts::write(&mut stream, *kind, &[part]).unwrap();
+            }
+        }
+        let mut other = Guest::new(true);
+        let reason = entered(&mut other, &stream, HOST_MEMORY);
+        end_suspended(other);
+        let may_lack = [parts::kind::RETAINS, parts::kind::REGISTRATIONS, parts::kind::LIBRARIES];
+        assert!(
+            reason.is_some() || may_lack.contains(&parts[missing].0),
+            "part {missing}: {:?}",
+            parts[missing].0
+        );
+    }
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writes a session that leaves. All of its threads stand between two calls, and it is suspended deeply.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+
+use vhost_cuda_common::link::Frame;
+use vhost_cuda_common::parts::{kind, malformed, write, write_rows};
+use zerocopy::IntoBytes;
+
+use super::form;
+use crate::memory::window::Registration;
+use crate::recipe::left as calls;
+use crate::run::callbacks::CALLBACKS;
+use crate::serve::left::Left;
+use crate::state::SessionState;
+use crate::suspend::saving;
+use crate::suspend::suspended::{Deep, Suspended};
+
+/// Returns the reason for which a session cannot leave, if there is one.
+pub fn obstacle(session: &SessionState) -> Option<&'static str> {
+    if session.output.has_text() {
+        return Some("its program has not fetched all that device code has printed");
+    }
+    if session.trace.is_active() || session.profile.is_on() || session.profile.relay.is_open() {
+        return Some("it is being profiled");
+    }
+    if !session.sharing.is_unused() {
+        return Some("it shares memory or events with other processes");
+    }
+    if !session.thresholds.lock().is_empty() {
+        return Some("thresholds of memory pools are not carried");
+    }
+    CALLBACKS.tickets().is_none().then_some("functions of the program are due, or run")
+}
+
+/// Writes all of the session. Returns the bytes of the contents.
+///
+/// Errors: those of `to`; `InvalidData` with the reason for which the session cannot leave.
+pub fn session(mut to: impl Write, session: &SessionState, threads: &[Left]) -> io::Result<u64> {
+    let suspended = session.suspension.suspended.lock();
+    let now = suspended.as_ref().ok_or_else(|| malformed("it is not suspended"))?;
+    let deep = now.deep.as_ref().ok_or_else(|| malformed("its driver's objects have not ended"))?;
+    let mut name = now.saved.unwrap_or_default();
+    if now.saved.is_none() {
+        getrandom::fill(&mut name).map_err(|_| io::ErrorKind::Other)?;
+    }
+    facts(&mut to, session, now, name)?;
+    memory(&mut to, session, deep)?;
+    objects(&mut to, session, deep)?;
+    self::threads(&mut to, session, threads)?;
+    for (address, digests) in now.store.digests() {
+        let head = form::Digests { address };
+        // A single allocation of more than 256 GiB.
+        write(&mut to, kind::DIGESTS, &[head.as_bytes(), digests.as_bytes()])
+            .map_err(|error| named(error, "the digests of an allocation are too long"))?;
+    }
+    let bytes = match now.saved {
+        Some(_) => write(&mut to, kind::END, &[]).map(|()| 0),
+        None => saving::write(&mut to, name, &now.store),
+    }?;
+    to.flush()?;
+    Ok(bytes)
+}
+
+/// Names the part that is too long.
+fn named(error: io::Error, what: &str) -> io::Error {
+    if error.kind() == io::ErrorKind::InvalidInput { malformed(what) } else { error }
+}
+
+fn facts(mut to: impl Write, session: &SessionState, now: &Suspended, name: [u8; 16]) -> io::Result<()> {
+    let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+    let key = session.suspension.key.get();
+    let (copies, ns) = session.copy_time.so_far();
+    let state = form::State {
+        flags: flag(session.refused.load(Ordering::Relaxed), form::REFUSED)
+            | flag(session.vendor.may_print(), form::MAY_PRINT)
+            | flag(now.saved.is_some(), form::SAVED)
+            | flag(key.is_some(), form::HAS_KEY),
+        key: key.map_or([0; 2], |key| key.words),
+        name,
+        serial: session.allocations().serial(),
+        tickets: CALLBACKS.tickets().ok_or_else(|| malformed("functions of the program are due, or run"))?,
+        copies: [copies, ns],
+        copied_bytes: now.copied_bytes,
+    };
+    write(&mut to, kind::STATE, &[state.as_bytes()])?;
+    for call in calls::settings(session).map_err(|reason| malformed(&reason))? {
+        let bytes = calls::bytes_of(&call).ok_or_else(|| malformed("a setting has no bytes"))?;
+        write(&mut to, kind::SETTING, &[&bytes])?;
+    }
+    let used = session.vendor.used().into_iter();
+    let libraries: Vec<_> = used.map(|(number, major)| form::Library { number, major }).collect();
+    write_rows(&mut to, kind::LIBRARIES, &libraries)
+}
+
+fn memory(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result<()> {
+    let memory = session.memory();
+    let window = session.window();
+    let reservations = session.reservations();
+    let placed = session.placed.lock();
+    let allocations = session.allocations();
+    let rows = reservations
+        .rows()
+        .ok_or_else(|| malformed("allocations of other processes, or in arrays, are not carried"))?;
+    write_rows(&mut to, kind::RESERVED, &rows.reserved)?;
+    write_rows(&mut to, kind::LENT, &rows.lent)?;
+    write_rows(&mut to, kind::CLAIMED, &window.claimed())?;
+    let areas = window.rows(&memory);
+    for (area, entries) in areas.ok_or_else(|| malformed("some of its pages are no guest memory any more"))? {
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(area.shared, form::SHARED) | flag(area.writable, form::WRITABLE);
+        let head = form::Area { base: area.base, bytes: area.bytes, tag: area.tag, flags };
+        write(&mut to, kind::AREA, &[head.as_bytes(), entries.as_bytes()])
+            .map_err(|error| named(error, "an area has too many pages"))?;
+    }
+    write_rows(&mut to, kind::CREATED, &rows.created)?;
+    write_rows(&mut to, kind::MAPPINGS, &rows.mappings)?;
+    let placed = placed.rows().ok_or_else(|| malformed("another process or device uses its memory"))?;
+    write_rows(&mut to, kind::REGIONS, &placed.0)?;
+    write_rows(&mut to, kind::ALLOCATIONS, &placed.1)?;
+    let row = |one: &Registration| form::Registration {
+        base: one.base,
+        bytes: one.bytes,
+        context: one.context,
+        dptr: one.dptr,
+    };
+    // The guest has taken others back since the session was suspended. A resumption would find that, too.
+    let is_there = |one: &&Registration| window.check_unregistered(one.base, one.bytes).is_ok();
+    let registrations: Vec<_> = deep.registrations.iter().filter(is_there).map(row).collect();
+    write_rows(&mut to, kind::REGISTRATIONS, &registrations)?;
+    let registered: HashSet<u64> = registrations.iter().map(|one| one.dptr).collect();
+    let mut ranges = Vec::new();
+    for range in allocations.ranges() {
+        if range.origin.is_window() && !registered.contains(&range.base) {
+            continue;
+        }
+        let origin = form::ORIGINS.iter().position(|origin| *origin == range.origin);
+        let origin = origin.ok_or_else(|| malformed("it has memory that cannot be carried"))? as u64;
+        let crate::memory::allocations::Range { base, bytes, context, serial, .. } = *range;
+        ranges.push(form::Range { base, bytes, origin, context, serial });
+    }
+    write_rows(&mut to, kind::RANGES, &ranges)
+}
+
+fn objects(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result<()> {
+    // There is one device.
+    let retains = deep.retains.all().iter().map(|&(_, number, flags)| form::Retains { number, flags });
+    write_rows(&mut to, kind::RETAINS, &retains.collect::<Vec<_>>())?;
+    for step in &deep.again.0 {
+        let bytes = calls::bytes_of(&step.call).ok_or_else(|| malformed("an image has no digest"))?;
+        write(&mut to, kind::CALL, &[&bytes]).map_err(|error| named(error, "a call is too long"))?;
+    }
+    deep.variables.write(|piece| write(&mut to, kind::VARIABLE, piece))?;
+    let times = session.suspension.times.lock();
+    let times = times.past.iter().map(|(&event, &at)| form::Time { event, at });
+    write_rows(&mut to, kind::TIMES, &times.collect::<Vec<_>>())
+}
+
+fn threads(mut to: impl Write, session: &SessionState, threads: &[Left]) -> io::Result<()> {
+    let positions = session.order.positions().into_iter();
+    let lanes: Vec<_> =
+        positions.map(|(lane, position)| form::Lane { lane: lane.into(), position }).collect();
+    write_rows(&mut to, kind::LANES, &lanes)?;
+    for left in threads {
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let lane = left.lane.zip(left.lane_number);
+        let (at, number) = lane.map_or((None, 0), |(at, number)| (Some(at), number));
+        let head = form::Thread {
+            number: left.number,
+            flags: flag(at.is_some(), form::HAS_LANE)
+                | flag(left.deferred.is_some(), form::HAS_DEFERRED)
+                | flag(at.is_some_and(|at| at.says_deferred), form::SAYS_DEFERRED),
+            deferred: left.deferred.map_or(0, |error| error.0),
+            lane: number,
+            tag: at.map_or(0, |at| at.tag),
+            consumed: at.map_or(0, |at| at.consumed),
+            replied: at.map_or(0, |at| at.replied),
+            waits: left.waits.len() as u32,
+            info_bytes: left.jit.info.len() as u32,
+            error_bytes: left.jit.error.len() as u32,
+            wall_time: left.jit.wall_time,
+            threads_per_block: left.jit.threads_per_block,
+            reserved: 0,
+        };
+        let waits = left.waits.iter().map(|one| form::Waiting {
+            request: one.request,
+            replied: one.position.replied,
+            consumed: one.position.consumed,
+        });
+        let waits: Vec<_> = waits.collect();
+        write(&mut to, kind::THREAD, &[head.as_bytes(), waits.as_bytes(), &left.jit.info, &left.jit.error])
+            .map_err(|error| named(error, "logs of the compiler are too long"))?;
+    }
+    threads.iter().flat_map(|left| &left.frames).try_for_each(|frame| request(&mut to, frame))
+}
+
+fn request(to: impl Write, frame: &Frame) -> io::Result<()> {
+    let header = vhost_cuda_common::link::ToWorker {
+        payload_bytes: frame.payload.len() as u32,
+        in_entries: frame.in_entries.len() as u32,
+        out_entries: frame.out_entries.len() as u32,
+        ..frame.header
+    };
+    let (ins, outs) = (frame.in_entries.as_bytes(), frame.out_entries.as_bytes());
+    write(to, kind::REQUEST, &[header.as_bytes(), &frame.payload, ins, outs])
+}
