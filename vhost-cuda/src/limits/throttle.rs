@@ -28,12 +28,19 @@ impl Throttle {
 
     /// Returns `level` while there are messages in the bucket, otherwise [`Level::Debug`].
     pub fn level(&self, level: Level) -> Level {
-        if self.take() { level } else { level.max(Level::Debug) }
+        self.level_at(level, Instant::now())
+    }
+
+    fn level_at(&self, level: Level, now: Instant) -> Level {
+        if self.take_at(now) { level } else { level.max(Level::Debug) }
     }
 
     /// Takes a message out of the bucket. Returns false if it is empty.
     pub fn take(&self) -> bool {
-        let now = Instant::now();
+        self.take_at(Instant::now())
+    }
+
+    fn take_at(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let state = state.get_or_insert(State { left: self.burst, since: now });
         let passed = now.duration_since(state.since).as_nanos() / self.interval.as_nanos().max(1);
@@ -54,12 +61,11 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_one_per_interval() {
-        let throttle = Throttle::new(3, Duration::from_millis(200));
-        let passed = (0..100).filter(|_| throttle.take()).count();
+        let (throttle, now) = (Throttle::new(3, Duration::from_millis(200)), Instant::now());
+        let passed = (0..100).filter(|_| throttle.take_at(now)).count();
         assert_eq!(passed, 3);
-        assert_eq!(throttle.level(Level::Info), Level::Debug);
-        assert_eq!(throttle.level(Level::Trace), Level::Trace);
-        std::thread::sleep(Duration::from_millis(250));
-        assert_eq!(throttle.level(Level::Info), Level::Info);
+        let level = |level, after| throttle.level_at(level, now + Duration::from_millis(after));
+        assert_eq!((level(Level::Info, 199), level(Level::Trace, 199)), (Level::Debug, Level::Trace));
+        assert_eq!([level(Level::Info, 250), level(Level::Info, 250)], [Level::Info, Level::Debug]);
     }
 }

@@ -181,6 +181,13 @@ mod tests {
     use crate::guest::fixture::FixtureGuest;
     use virtio_cuda_protocol::transport::{OP_HELLO, REPLY_OK, RequestHeader};
 
+    /// Waits until a thread waits for a change. It looks once more then.
+    fn somebody_waits(endings: &Endings) {
+        while endings.changed.notify_all() == 0 {
+            std::thread::yield_now();
+        }
+    }
+
     fn answer(guest: &mut FixtureGuest) -> Answer {
         let header = RequestHeader { op: OP_HELLO, ..RequestHeader::default() };
         let (_, chain) = guest.request(header, &[], &[], &[], 64);
@@ -228,7 +235,7 @@ mod tests {
         std::thread::scope(|scope| {
             endings.ending(1);
             let waits = scope.spawn(|| endings.settle(PATIENCE, false));
-            std::thread::sleep(Duration::from_millis(50));
+            somebody_waits(&endings);
             assert!(!waits.is_finished());
             // One that begins to end later is not waited for.
             endings.ending(2);
@@ -242,7 +249,7 @@ mod tests {
         std::thread::scope(|scope| {
             let notices = scope.spawn(|| while !endings.settle(PATIENCE, true) {});
             endings.ending(3);
-            std::thread::sleep(Duration::from_millis(50));
+            somebody_waits(&endings);
             assert!(!notices.is_finished());
             endings.ended(3);
             notices.join().unwrap();

@@ -27,12 +27,19 @@ fn a_session_is_told_when_no_worker_comes_up() {
 
 #[test]
 fn workers_that_nobody_waits_for_are_not_tried_without_end() {
+    let begun = Instant::now();
     let pool = pool(1);
-    thread::sleep(Duration::from_millis(2500));
-    let state = pool.shared.state.lock();
+    let wait = |condition: fn(&State) -> bool| {
+        while !condition(&pool.shared.state.lock()) {
+            assert!(begun.elapsed() < LONG, "{:?}", pool.report());
+            thread::sleep(PAUSE / 1000);
+        }
+    };
     // At 0 s, 1 s, 3 s, …
-    assert!((1..=3).contains(&state.started), "{} workers were started", state.started);
-    assert!(state.idle.is_empty() && state.ending.is_empty(), "they are reaped");
+    wait(|state| state.started >= 3);
+    assert!(begun.elapsed() >= 3 * PAUSE, "the third one was started after {:?}", begun.elapsed());
+    wait(|state| state.failures >= 3);
+    wait(|state| state.idle.is_empty() && state.ending.is_empty());
 }
 
 #[test]

@@ -2,8 +2,6 @@
 //! A fuzz target: daemons that send any messages, workers that write any data into their pages, and a clock that
 //! stands still or jumps.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::SealFlags;
@@ -15,9 +13,8 @@ use super::*;
 const MACHINES: usize = 4;
 
 fn arbiter() -> Option<Arbiter> {
-    // A name of the kernel's choice, to which no process connects.
-    let address = SocketAddr::from_abstract_name(b"").ok()?;
-    Arbiter::new(UnixListener::bind_addr(&address).ok()?, None).ok()
+    // Without a path the kernel chooses a name (unix(7), "Autobind feature"), to which no process connects.
+    Arbiter::new(UnixListener::bind("").ok()?, None).ok()
 }
 
 /// Returns a page and a bell, or other files of a hostile daemon.

@@ -333,10 +333,11 @@ mod tests {
                 let (gate, sender) = (&gate, sender.clone());
                 scope.spawn(move || sender.send(gate.enter(gate.take_slot()).map(drop)));
             }
-            while !gate.state.lock().woken {
+            // Both look once more, and wait again.
+            while gate.changed.notify_all() < 2 {
                 thread::sleep(LOOK);
             }
-            thread::sleep(SOON);
+            assert!(gate.state.lock().woken);
             gate.refuse();
             for _ in 0..2 {
                 assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(Err(Barred::Refused)));
