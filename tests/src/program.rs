@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! The test programs, compiled by the unmodified nvcc and cached until a source or the compiler changes.
+//! The test programs, compiled by the unmodified nvcc and cached until a source or a compiler changes: all checkouts of a machine
+//! share them.
 
 use std::collections::HashMap;
 use std::env;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use xtask::paths::Paths;
+use xtask::setup::cache::c_compiler_version;
 use xtask::setup::nvcc_older;
 
 use crate::variant::Variant;
@@ -49,7 +51,7 @@ enum Origin {
 #[derive(Debug)]
 struct Compiler {
     nvcc: PathBuf,
-    /// The version that it reports.
+    /// The versions that it and the C compiler report.
     version: String,
 }
 
@@ -57,7 +59,8 @@ impl Compiler {
     fn new(nvcc: PathBuf) -> Result<Self> {
         let output = Command::new(&nvcc).arg("--version").output();
         let output = output.with_context(|| format!("Cannot run {}", nvcc.display()))?;
-        Ok(Self { nvcc, version: String::from_utf8_lossy(&output.stdout).into_owned() })
+        let version = format!("{}{}", String::from_utf8_lossy(&output.stdout), c_compiler_version()?);
+        Ok(Self { nvcc, version })
     }
 }
 
@@ -75,7 +78,7 @@ impl Programs {
                 older.insert(release.major, Compiler::new(nvcc)?);
             }
         }
-        let cache = target_folder().join("cuda-programs");
+        let cache = paths.cache.join("cuda-programs");
         Ok(Self { origin: Origin::Compilers { usual, older, cache }, built: Mutex::default() })
     }
 
@@ -148,6 +151,7 @@ impl Programs {
                 let program = folder.join(name);
                 if !program.exists() {
                     sources.compile(&compiler.nvcc, &folder, name, variant)?;
+                    remove_oldest(cache, name)?;
                 }
                 Ok(program)
             }
@@ -155,6 +159,10 @@ impl Programs {
     }
 }
 
+/// This file and the variants decide how programs are compiled.
+const COMPILED_BY: [&str; 2] = [include_str!("program.rs"), include_str!("variant.rs")];
+/// The maximum number of versions of a program in the cache.
+const MAX_KEPT: usize = 4;
 /// The functions of a libcuda that programs are linked against: building them needs no driver.
 const DRIVER_FUNCTIONS: &str = include_str!("../../protocol/names/libcuda.txt");
 
@@ -191,7 +199,9 @@ impl Sources {
     /// Changes whenever the program could.
     fn key(&self, version: &str, variant: &Variant) -> Result<String> {
         let mut hash = Sha256::new();
-        hash.update(version);
+        for input in [version, DRIVER_FUNCTIONS].into_iter().chain(COMPILED_BY) {
+            hash.update(input);
+        }
         for flag in variant.flags() {
             hash.update(flag);
         }
@@ -264,6 +274,26 @@ impl Sources {
     }
 }
 
+/// Removes the oldest versions of a program.
+fn remove_oldest(cache: &Path, name: &str) -> Result<()> {
+    let is_version = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        file.rsplit_once('-').is_some_and(|(of, key)| of == name && !key.contains('.'))
+    };
+    let mut versions = Vec::new();
+    for version in list(cache)?.into_iter().filter(is_version) {
+        // Another process may remove it at the same time.
+        if let Ok(time) = fs::metadata(&version).and_then(|metadata| metadata.modified()) {
+            versions.push((time, version));
+        }
+    }
+    versions.sort();
+    for (_, version) in &versions[..versions.len().saturating_sub(MAX_KEPT)] {
+        let _ = fs::remove_dir_all(version);
+    }
+    Ok(())
+}
+
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("Cannot list {}", folder.display()))?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
@@ -295,9 +325,26 @@ fn libraries_of(nvcc: &Path) -> Option<PathBuf> {
     ["lib", "lib64"].iter().map(|name| home.join(name)).find(|folder| folder.join("libcudart.so").exists())
 }
 
-fn target_folder() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    root.join(
-        env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()).unwrap_or_else(|| "target".into()),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_versions_of_a_program_stay() -> Result<()> {
+        let cache = tempfile::tempdir()?;
+        let others = ["sum@12-0000000000000009", "sum-0000000000000008.77.tmp", "sums-0000000000000007"];
+        let own = ["5", "3", "4", "1", "2", "0"].map(|key| format!("sum-{key}"));
+        for name in own.iter().map(String::as_str).chain(others) {
+            fs::create_dir(cache.path().join(name))?;
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        remove_oldest(cache.path(), "sum")?;
+        for name in own[..2].iter() {
+            assert!(!cache.path().join(name).exists(), "{name}");
+        }
+        for name in own[2..].iter().map(String::as_str).chain(others) {
+            assert!(cache.path().join(name).exists(), "{name}");
+        }
+        Ok(())
+    }
 }

@@ -139,13 +139,13 @@ fn put(from: &Path, to: &Path) -> Result<()> {
 /// Builds the test levels. Returns the destination of each and cargo's path.
 fn test_programs(paths: &Paths) -> Result<BTreeMap<String, PathBuf>> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--release", "--no-run", "--package", "vhost-cuda-tests"]);
-    cargo.args(["--message-format=json-render-diagnostics"]);
+    cargo.args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(build::Selection::Workspace.arguments());
     for level in LEVELS {
         cargo.args(["--test", level]);
     }
-    let output =
-        output_of(cargo.args(["--bins"]).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target))?;
+    // The programs of their package are compiled with them.
+    let output = output_of(cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target))?;
     let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     // Cargo builds a program and its unit tests under one name. Of the helpers we need the former.
     let programs: BTreeMap<_, _> = artifacts

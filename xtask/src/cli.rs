@@ -8,6 +8,7 @@ use crate::bench::{self, BenchArguments};
 use crate::bundle::BundleArguments;
 use crate::conformance::{self, ConformanceArguments};
 use crate::dkms::{self, DkmsArguments};
+use crate::emulator::{self, EmulatorArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::fuzz::{self, FuzzArguments};
 use crate::instructions::{self, InstructionsArguments};
@@ -40,6 +41,8 @@ enum Command {
     Demo(DemoArguments),
     /// Run the tests, every level that this machine allows
     Test(TestArguments),
+    /// Lint and test the emulator, which the other parts only load, and keep it in the cache
+    Emulator(EmulatorArguments),
     /// Compile other people's CUDA programs and compare their behaviour in every way to reach a device
     Conformance(ConformanceArguments),
     /// Let libFuzzer look for inputs that crash what reads a guest's or a worker's bytes
@@ -131,6 +134,7 @@ impl Cli {
             Command::Run(arguments) => return Ok(run::run(&paths, &arguments)),
             Command::Demo(arguments) => return demo::run(&paths, &arguments.device),
             Command::Test(arguments) => return test::run(&paths, &arguments),
+            Command::Emulator(arguments) => emulator::run(&paths, &arguments)?,
             Command::Fuzz(arguments) => fuzz::run(&paths, &arguments)?,
             Command::Bench(arguments) => bench::run(&paths, &arguments)?,
             Command::Instructions(arguments) => instructions::run(&paths, &arguments)?,
@@ -148,7 +152,7 @@ impl Cli {
             Command::Layers(arguments) => layers::run(&paths, &arguments)?,
             Command::Checkpatch => checkpatch::run(&paths)?,
             Command::Build(arguments) => {
-                build::run(&paths, &arguments.only, arguments.kernel)?;
+                build::only(&paths, &arguments.only, arguments.kernel)?;
             }
         }
         Ok(0)

@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::paths::Paths;
 use crate::progress::output_of;
+use crate::setup::inputs;
 use crate::setup::kernel::Flavour;
 use crate::setup::stock_kernel::StockKernel;
 use crate::{build, setup};
@@ -25,13 +26,32 @@ pub struct DkmsArguments {
     /// Also compile the core again, from a copy of the sources, and fail unless the bytes are the same
     #[arg(long)]
     check: bool,
+    /// Do nothing if the same command has passed on this machine with the same sources and compilers
+    #[arg(long)]
+    if_changed: bool,
     /// Afterwards, build, install and remove the module with DKMS in a root of this kernel's release, as debian12
     #[arg(long = "try", value_enum, value_name = "KERNEL")]
     kernel: Vec<Flavour>,
 }
 
+/// All that the archive is made of, and what makes it.
+const INPUTS: [&str; 5] = [
+    "guest-driver",
+    "protocol/src",
+    "xtask/src/dkms.rs",
+    "xtask/src/build/core.rs",
+    "xtask/src/setup/rust.rs",
+];
+
 /// Packs the archive; tries it.
 pub fn run(paths: &Paths, arguments: &DkmsArguments) -> Result<()> {
+    let kernels = arguments.kernel.iter().map(|kernel| kernel.name()).collect::<Vec<_>>().join(" ");
+    let what = format!("check {} try {kernels}", arguments.check);
+    let inputs = || inputs::files(inputs::toolchain()?.input("arguments", &what), &paths.root, &INPUTS);
+    inputs::unless_passed(paths, "dkms", arguments.if_changed, inputs, || make(paths, arguments))
+}
+
+fn make(paths: &Paths, arguments: &DkmsArguments) -> Result<()> {
     let folder = paths.target.join("dkms");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;

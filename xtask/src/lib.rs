@@ -12,6 +12,7 @@ pub mod daemon;
 pub mod demo;
 pub mod deny;
 pub mod dkms;
+pub mod emulator;
 pub mod explain;
 pub mod fuzz;
 pub mod instructions;

@@ -38,8 +38,12 @@ const EACH: Duration = Duration::from_millis(100);
 const LIMIT: Duration = Duration::from_secs(120);
 /// The first part of the time is for caches and allocators to fill.
 const FILLING: f64 = 0.4;
-/// Growth in the rest of the time that counts as flat, in KiB: a leak of a small object per session is more in five minutes.
+/// Growth in the rest of the time that counts as flat, in KiB.
 const FLAT: f64 = 4096.0;
+/// In runs of this length and longer ones, also that in KiB per second: the growth of [`FLAT`] in five minutes. A leak of a small
+/// object per session is more.
+const LONG: u64 = 120;
+const FLAT_RATE: f64 = FLAT / 180.0;
 
 pub fn collect(suite: &mut Suite) {
     suite.test_alone_on_gpu("soak::memory_stays_flat", memory_stays_flat);
@@ -90,7 +94,7 @@ fn memory_stays_flat(kit: &Kit) -> Result<()> {
             "soak: {seconds} s, {} programs: {who} {now:.0} KiB, {slope:+.2} KiB/s",
             runs.load(Ordering::Relaxed)
         );
-        if now == 0.0 || growth > FLAT {
+        if now == 0.0 || growth > FLAT || (seconds >= LONG && slope > FLAT_RATE) {
             result = Err(anyhow::anyhow!("the memory of the {who} grows by {slope:.2} KiB/s\n{memory:?}"));
         }
     }

@@ -22,9 +22,16 @@ pub enum Linkage {
 }
 
 /// The files of packages that were built together.
+#[derive(Debug, Default)]
 pub struct Artifacts(Vec<Value>);
 
 impl Artifacts {
+    /// These files, and `others`.
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
     /// The program of `package`.
     pub fn executable(&self, package: &str) -> Result<PathBuf> {
         let program = self.of(package).find_map(|artifact| artifact["executable"].as_str());
@@ -52,42 +59,60 @@ impl Artifacts {
     }
 }
 
-/// The program of `package`.
-pub fn executable(paths: &Paths, package: &str, linkage: Linkage) -> Result<PathBuf> {
-    build(paths, package, linkage)?.executable(package)
+/// The emulator and NVIDIA's libraries on it. They depend on no other part, and no other part depends on them.
+pub const EMULATOR: [&str; 3] = ["cuda-emulator", "cuda-emulator-libraries", "cuda-emulator-testing"];
+
+/// The packages of one call of cargo. Cargo unites the features that they request from a common dependency: with other packages
+/// it has other features, and is compiled once more.
+#[derive(Debug, Clone, Copy)]
+pub enum Selection<'a> {
+    /// All but the emulator's.
+    Workspace,
+    /// The emulator's.
+    Emulator,
+    /// These.
+    Packages(&'a [&'a str]),
 }
 
-/// The static library of `package`.
-pub fn static_library(paths: &Paths, package: &str) -> Result<PathBuf> {
-    build(paths, package, Linkage::Shared)?.static_library(package)
+impl<'a> Selection<'a> {
+    /// Cargo's arguments.
+    pub fn arguments(self) -> Vec<&'a str> {
+        let each = |option: &'a str, packages: &'a [&'a str]| {
+            packages.iter().flat_map(move |package| [option, package]).collect::<Vec<_>>()
+        };
+        match self {
+            Self::Workspace => [vec!["--workspace"], each("--exclude", &EMULATOR)].concat(),
+            Self::Emulator => each("--package", &EMULATOR),
+            Self::Packages(packages) => each("--package", packages),
+        }
+    }
 }
 
-/// The static library of `package`, with AddressSanitizer.
-pub fn sanitized_library(paths: &Paths, package: &str) -> Result<PathBuf> {
-    build(paths, package, Linkage::Sanitized)?.static_library(package)
-}
-
-/// Builds one package. Cargo's messages go to stderr.
-fn build(paths: &Paths, package: &str, linkage: Linkage) -> Result<Artifacts> {
-    let mut cargo = command(paths, &[package], linkage);
+/// Compiles the packages. Cargo's messages go to stderr.
+pub fn compile(paths: &Paths, selection: Selection<'_>, linkage: Linkage) -> Result<Artifacts> {
+    let mut cargo = command(paths, selection, linkage);
     let output =
         cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("Cannot start cargo")?;
     if !output.status.success() {
-        bail!("Package {package} does not build");
+        bail!("cargo build {} failed", selection.arguments().join(" "));
     }
     Ok(Artifacts::parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Builds packages together, as a part of `step`. Cargo unites the features that they request from a common
-/// dependency.
-pub fn build_together(paths: &Paths, packages: &[&str], linkage: Linkage, step: &Step) -> Result<Artifacts> {
-    Ok(Artifacts::parse(&step.output(&mut command(paths, packages, linkage))?))
+/// Compiles the packages as a part of `step`.
+pub fn compile_in(
+    step: &Step,
+    paths: &Paths,
+    selection: Selection<'_>,
+    linkage: Linkage,
+) -> Result<Artifacts> {
+    Ok(Artifacts::parse(&step.output(&mut command(paths, selection, linkage))?))
 }
 
-fn command(paths: &Paths, packages: &[&str], linkage: Linkage) -> Command {
+fn command(paths: &Paths, selection: Selection<'_>, linkage: Linkage) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--profile", paths.profile, "--message-format=json-render-diagnostics"]);
-    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    cargo.args(selection.arguments());
     // Build scripts and macros are not compiled with the flags where a target is named.
     let flags = match linkage {
         Linkage::Shared => None,

@@ -4,13 +4,14 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::cargo::Artifacts;
+use super::part;
 use super::symbol_versions::{self, OLDEST_GLIBC};
-use super::{cargo, part};
 use crate::paths::Paths;
 use crate::progress::output_of;
 use crate::setup::zig;
@@ -131,26 +132,20 @@ const fn library(package: &'static str, folder: &'static str, soname: &'static s
 }
 
 impl Library {
+    /// Its soname, and the name that the linker searches for.
+    pub fn file_names(&self) -> impl Iterator<Item = &'static str> {
+        [Some(self.soname), self.development_name].into_iter().flatten()
+    }
+
     /// The library for programs with AddressSanitizer.
     pub fn sanitized(self) -> Self {
         Self { place: Place::Sanitized, ..self }
     }
 }
 
-/// Builds `library` into `folder`.
-pub fn link(paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
-    link_archive(paths, folder, library, &archive(paths, library.place, library.package)?)
-}
-
-fn archive(paths: &Paths, place: Place, package: &str) -> Result<PathBuf> {
-    match place {
-        Place::Sanitized => cargo::sanitized_library(paths, package),
-        Place::Host | Place::Guest => cargo::static_library(paths, package),
-    }
-}
-
 /// Links `library` from its compiled package into `folder`.
-pub fn link_archive(paths: &Paths, folder: &Path, library: &Library, archive: &Path) -> Result<()> {
+pub fn link(paths: &Paths, folder: &Path, library: &Library, artifacts: &Artifacts) -> Result<()> {
+    let archive = &artifacts.static_library(library.package)?;
     let script = paths.root.join(library.folder).join(format!("{}.map", library.soname));
     let file = File { soname: library.soname, unwinder: library.unwinder, place: library.place };
     link_file(paths, folder, &file, archive, &script)?;
@@ -161,19 +156,25 @@ pub fn link_archive(paths: &Paths, folder: &Path, library: &Library, archive: &P
 }
 
 /// The package of the guest's files of NVIDIA's libraries.
-const GUEST_VENDOR: &str = "vendor-libraries";
+pub(super) const GUEST_VENDOR: &str = "vendor-libraries";
 /// The package of NVIDIA's libraries on the CPU.
-const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
+pub(super) const EMULATOR_VENDOR: &str = "cuda-emulator-libraries";
 
-/// Builds files of NVIDIA's libraries into `folder`, and their version scripts into `scripts`. Each file exports the
+/// Links files of NVIDIA's libraries into `folder`, and writes their version scripts into `scripts`. Each file exports the
 /// functions of one library, in a version with the file's name, as NVIDIA's does. In the guest they forward to the
 /// host's libraries; on the host they are the emulator's.
-pub fn link_vendor(paths: &Paths, place: Place, folder: &Path, scripts: &Path) -> Result<()> {
+pub fn link_vendor(
+    paths: &Paths,
+    place: Place,
+    folder: &Path,
+    scripts: &Path,
+    artifacts: &Artifacts,
+) -> Result<()> {
     let package = match place {
         Place::Guest => GUEST_VENDOR,
         Place::Host | Place::Sanitized => EMULATOR_VENDOR,
     };
-    let archive = archive(paths, place, package)?;
+    let archive = artifacts.static_library(package)?;
     fs::create_dir_all(scripts)?;
     for library in cuda_library_rows::libraries() {
         for soname in library.sonames {

@@ -2,21 +2,19 @@
 //! The stack of `cargo xtask demo` on a machine that has built nothing yet. It is compiled together and without
 //! optimisation, and without the parts that the demo's program does not use.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 
-use super::cargo::{self, Artifacts, Linkage};
-use super::library::{self, Library};
+use super::cargo::{self, Artifacts, Linkage, Selection};
+use super::library;
+use super::parts::{AGENT, DAEMON};
 use super::stack::{Stack, install};
-use super::{agent, core, module};
+use super::{core, module};
 use crate::paths::Paths;
 use crate::progress::{Step, side_by_side};
 use crate::setup::kernel::Flavour;
 
 /// The guest's kernel: one that need not be built.
 pub const KERNEL: Flavour = Flavour::Debian12;
-const DAEMON: &str = "vhost-user-cuda";
 
 /// The packages for a program without a virtual machine, compiled but not linked yet.
 pub struct Compiled(Artifacts);
@@ -27,7 +25,7 @@ pub fn compile(paths: &Paths) -> Result<Compiled> {
     step.note("compiling the daemon, the guest's libraries and the emulator, a minute or two on 2 cores");
     let libraries = [library::GUEST_LIBCUDA, library::GUEST_LIBCUDART, library::EMULATOR];
     let packages = [&[DAEMON], &libraries.map(|library| library.package)[..]].concat();
-    let artifacts = cargo::build_together(paths, &packages, Linkage::Shared, &step)?;
+    let artifacts = cargo::compile_in(&step, paths, Selection::Packages(&packages), Linkage::Shared)?;
     step.done("daemon, libraries, emulator");
     Ok(Compiled(artifacts))
 }
@@ -41,22 +39,19 @@ impl Compiled {
         let emulator = stack.emulator();
         let emulator = emulator.parent().context("The emulator has no folder")?;
         side_by_side(vec![
-            Box::new(|| self.link_library(paths, emulator, &library::EMULATOR)),
+            Box::new(|| library::link(paths, emulator, &library::EMULATOR, &self.0)),
             Box::new(|| {
-                self.link_library(paths, &guest, &library::GUEST_LIBCUDA)?;
-                self.link_library(paths, &guest, &library::GUEST_LIBCUDART)
+                library::link(paths, &guest, &library::GUEST_LIBCUDA, &self.0)?;
+                library::link(paths, &guest, &library::GUEST_LIBCUDART, &self.0)
             }),
         ])
-    }
-
-    fn link_library(&self, paths: &Paths, folder: &Path, library: &Library) -> Result<()> {
-        library::link_archive(paths, folder, library, &self.0.static_library(library.package)?)
     }
 }
 
 /// Compiles the test guest's first process, and the Rust part of the module. They need nothing of the kernel, but rust-src.
 pub fn compile_for_guest(paths: &Paths) -> Result<()> {
-    agent(paths, &Stack::new(paths))?;
+    let agent = cargo::compile(paths, Selection::Packages(&[AGENT]), Linkage::Static)?;
+    install(&agent.executable(AGENT)?, &Stack::new(paths).agent())?;
     core(paths).map(drop)
 }
 

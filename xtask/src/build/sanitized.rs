@@ -9,8 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::cargo::{self, Linkage};
+use super::cargo::{self, EMULATOR, Linkage, Selection};
 use super::library::{self, Place};
+use super::parts::DAEMON;
 use super::stack::{Stack, install};
 use crate::daemon::ARGUMENTS_VARIABLE;
 use crate::paths::Paths;
@@ -32,11 +33,14 @@ impl Sanitized {
         let target = paths.target.join("address");
         let paths = Paths { stack: target.join("stack"), target, ..paths.clone() };
         let stack = Stack::new(&paths);
-        install(&cargo::executable(&paths, "vhost-user-cuda", Linkage::Sanitized)?, &stack.daemon())?;
+        let packages = [&[DAEMON], &EMULATOR[..]].concat();
+        let artifacts = cargo::compile(&paths, Selection::Packages(&packages), Linkage::Sanitized)?;
+        install(&artifacts.executable(DAEMON)?, &stack.daemon())?;
         let emulator = stack.emulator();
         let folder = emulator.parent().context("The emulator has no folder")?;
-        library::link(&paths, folder, &library::EMULATOR.sanitized())?;
-        library::link_vendor(&paths, Place::Sanitized, &folder.join("libraries"), &folder.join("maps"))?;
+        library::link(&paths, folder, &library::EMULATOR.sanitized(), &artifacts)?;
+        let (libraries, maps) = (folder.join("libraries"), folder.join("maps"));
+        library::link_vendor(&paths, Place::Sanitized, &libraries, &maps, &artifacts)?;
         for shared in ["guest", "nvrtc"] {
             let link = stack.folder.join(shared);
             if fs::read_link(&link).is_err() {

@@ -29,6 +29,13 @@ impl Key {
         self
     }
 
+    /// Adds the contents of a file.
+    pub fn bytes(mut self, contents: &[u8]) -> Self {
+        self.0.update((contents.len() as u64).to_le_bytes());
+        self.0.update(contents);
+        self
+    }
+
     /// The key: 16 hexadecimal digits.
     pub fn finish(self) -> String {
         let digest = self.0.finalize();

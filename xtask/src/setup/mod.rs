@@ -7,6 +7,7 @@ mod cargo_tool;
 mod debian;
 mod debian_root;
 mod flavour;
+pub mod inputs;
 pub mod kernel;
 pub mod kubernetes;
 pub mod nvcc;

@@ -15,6 +15,9 @@ use crate::paths::Paths;
 /// Things that earlier versions kept there.
 const GONE: [&str; 3] = ["kernel-debian", "kernel-ubuntu", "virtiofsd-"];
 
+/// Things that the next test or the next `.ci/run` makes again: compiled test programs, and what has passed there.
+const QUICK_TO_MAKE: [&str; 3] = ["cuda-programs", "emulator-", "passed-"];
+
 /// Removes all builds but those that [`super::run`] would use now.
 pub fn prune(paths: &Paths) -> Result<()> {
     let current = [
@@ -31,7 +34,7 @@ pub fn prune(paths: &Paths) -> Result<()> {
             let key = name.strip_prefix(thing).and_then(|rest| rest.strip_prefix('-'));
             key.is_some_and(is_key) && current.as_ref() != Some(&path)
         };
-        let is_gone = GONE.iter().any(|thing| name.starts_with(thing));
+        let is_gone = GONE.iter().chain(&QUICK_TO_MAKE).any(|thing| name.starts_with(thing));
         if is_gone || current.iter().any(is_old) || before::is_old(&paths.root, &name)? {
             fs::remove_dir_all(&path).with_context(|| format!("Cannot remove {}", path.display()))?;
             eprintln!("{:16} {}", "removed", path.display());

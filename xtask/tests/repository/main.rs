@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks of the whole repository: its documents, its tables, and what is written twice in it.
 
+mod ci;
 mod docs;
 mod explain;
 mod glue;

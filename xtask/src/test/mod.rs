@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask test`: every level of tests that this machine allows.
 
+mod cargo;
+mod unit;
+
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
@@ -13,13 +16,13 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 use crate::build::before::Before;
-use crate::build::{Sanitized, Stack};
+use crate::build::{Sanitized, Selection, Stack};
 use crate::paths::Paths;
 use crate::progress::duration;
 use crate::setup::kernel::Flavour;
-use crate::setup::nvcc::Nvcc;
 use crate::setup::nvcc_older;
 use crate::{build, setup};
+use cargo::{cargo_test, tell_effort, tell_places};
 
 /// The package of all levels but the first.
 const PACKAGE: &str = "vhost-cuda-tests";
@@ -81,6 +84,9 @@ pub struct TestArguments {
     /// The commit of the release before, with all its digits, for level pair; else the one in tests/release-before
     #[arg(long, value_name = "COMMIT")]
     before: Option<String>,
+    /// Leave the emulator's own tests out of level unit if they have passed with the same inputs on this machine
+    #[arg(long)]
+    if_changed: bool,
     /// Keep so many processors busy meanwhile
     #[arg(long, value_name = "PROCESSORS", default_value_t = 0)]
     busy: usize,
@@ -215,14 +221,7 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
         return bundled_level(bundle, stack, level, arguments);
     }
     if level == Level::Unit {
-        // All faults in one run. No documentation has tests, for which rustdoc would read each crate again.
-        let crates = ["--workspace", "--exclude", PACKAGE, "--tests", "--no-fail-fast"];
-        let helpers = ["--package", PACKAGE, "--lib"];
-        let passed =
-            [&crates[..], &helpers[..]].map(|selection| cargo_test(paths, stack, selection, arguments, None));
-        let [crates, helpers] = passed;
-        let passed = [crates?, helpers?, check_model(paths, arguments)?] == [true; 3];
-        return Ok(if passed { Outcome::Passed } else { Outcome::Failed });
+        return unit::run(paths, stack, arguments);
     }
     if level == Level::Pair
         && let Some(why) = name_before(paths, stack, arguments)?
@@ -233,7 +232,7 @@ fn run_level(paths: &Paths, stack: &Stack, level: Level, arguments: &TestArgumen
     if !source.is_dir() && !source.with_extension("rs").exists() {
         return Ok(Outcome::Skipped("nobody has written it yet".to_owned()));
     }
-    let passed = cargo_test(paths, stack, &["--package", PACKAGE, "--test", &name], arguments, None)?;
+    let passed = cargo_test(paths, stack, Selection::Workspace, &["--test", &name], arguments, None)?;
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
 }
 
@@ -244,31 +243,11 @@ fn run_sanitized(
     arguments: &TestArguments,
 ) -> Result<Outcome> {
     let name = level.name();
-    let selection = ["--package", PACKAGE, "--test", &name];
-    let passed = cargo_test(paths, &sanitized.stack, &selection, arguments, Some(sanitized))?;
+    let test = ["--test", &name];
+    let passed =
+        cargo_test(paths, &sanitized.stack, Selection::Workspace, &test, arguments, Some(sanitized))?;
     sanitized.check()?;
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
-}
-
-/// Runs `cargo test`, with the places of everything in the environment.
-fn cargo_test(
-    paths: &Paths,
-    stack: &Stack,
-    selection: &[&str],
-    arguments: &TestArguments,
-    sanitized: Option<&Sanitized>,
-) -> Result<bool> {
-    let nvcc = Nvcc::find(paths)?;
-    let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--release"]).args(selection).arg("--");
-    cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
-    tell_effort(&mut cargo, arguments);
-    tell_places(&mut cargo, stack, arguments.kernel);
-    if let Some(sanitized) = sanitized {
-        sanitized.tell(&mut cargo);
-    }
-    Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
 }
 
 /// Links the cluster's programs into the stack, where the tests look for them.
@@ -292,16 +271,6 @@ fn link_into(stack: &Stack, name: &str, target: &Path) -> Result<()> {
     symlink(target, &link).with_context(|| format!("Cannot create {}", link.display()))
 }
 
-/// Runs the hand-off of lanes in every interleaving: the same code, built with loom's atomics.
-fn check_model(paths: &Paths, arguments: &TestArguments) -> Result<bool> {
-    let mut cargo = Command::new("cargo");
-    cargo.args(["test", "--release", "--package", "virtio-cuda-ring", "--test", "model", "--"]);
-    // Other flags are another build of everything: it must not push the usual one out.
-    cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", paths.target.join("model"));
-    cargo.env("RUSTFLAGS", "--cfg loom");
-    Ok(cargo.args(&arguments.arguments).status().context("Cannot start cargo")?.success())
-}
-
 /// Runs the test program that the bundle carries for this level.
 fn bundled_level(bundle: &Path, stack: &Stack, level: Level, arguments: &TestArguments) -> Result<Outcome> {
     let program = bundle.join("tests").join(level.name());
@@ -315,26 +284,4 @@ fn bundled_level(bundle: &Path, stack: &Stack, level: Level, arguments: &TestArg
     tell_places(&mut command, stack, arguments.kernel);
     let passed = command.status().with_context(|| format!("Cannot start {}", program.display()))?.success();
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
-}
-
-/// Sets the order of the tests and their length in the environment of `command`.
-fn tell_effort(command: &mut Command, arguments: &TestArguments) {
-    let numbers = [
-        ("VHOST_CUDA_TEST_SEED", arguments.shuffle.flatten()),
-        ("VHOST_CUDA_TEST_ROUNDS", arguments.rounds),
-        ("VHOST_CUDA_TEST_SECONDS", arguments.seconds),
-    ];
-    for (variable, number) in numbers {
-        if let Some(number) = number {
-            command.env(variable, number.to_string());
-        }
-    }
-}
-
-/// Sets the path of the stack and the guest's kernel in the environment of `command`.
-fn tell_places(command: &mut Command, stack: &Stack, flavour: Flavour) {
-    let flavour = flavour.to_possible_value().map(|value| value.get_name().to_owned());
-    command
-        .env("VHOST_CUDA_STACK", &stack.folder)
-        .env("VHOST_CUDA_GUEST_KERNEL", flavour.unwrap_or_default());
 }
