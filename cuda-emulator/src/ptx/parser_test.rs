@@ -20,7 +20,9 @@ fn body(text: &str) -> Vec<Operand<'_>> {
 #[test]
 fn operands_of_every_shape() {
     assert_eq!(
-        body("x.y %r1, !%p1, %p1|%p2, {%a, 3}, [%rd1+-8], [sym+4], [12], sym+8, sym[1+2], -5, 0f3F800000, -1.5;"),
+        body(
+            "x.y %r1, !%p1, %p1|%p2, {%a, 3}, [%rd1+-8], [sym+4], [12], sym+8, sym[1+2], -5, 0f3F800000, -1.5;"
+        ),
         [
             Operand::Name("%r1"),
             Operand::Not("%p1"),

@@ -59,7 +59,9 @@ fn synchronising_lanes_wait_for_each_other() {
 fn shuffles_on_both_sides_of_a_branch_meet() {
     // As nvcc makes it of sums over a warp in a loop, after which lane 0 alone stores: the loop is there twice.
     let step = |register: &str, distance: u32| {
-        format!("shfl.sync.bfly.b32 %r9, {register}, {distance}, 31, -1; add.u32 {register}, {register}, %r9;")
+        format!(
+            "shfl.sync.bfly.b32 %r9, {register}, {distance}, 31, -1; add.u32 {register}, {register}, %r9;"
+        )
     };
     let side = |register: &str, label: &str| {
         let steps: String = [16, 8, 4, 2, 1].into_iter().map(|distance| step(register, distance)).collect();

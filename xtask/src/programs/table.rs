@@ -52,6 +52,9 @@ const SOURCES: &[(&str, &str)] = &[
     ("tensors.py", include_str!("../../../tests/programs/nvidia/tensors.py")),
     ("compression.py", include_str!("../../../tests/programs/nvidia/compression.py")),
     ("jpeg.py", include_str!("../../../tests/programs/nvidia/jpeg.py")),
+    ("kernels.py", include_str!("../../../tests/programs/others/kernels.py")),
+    ("circuits.py", include_str!("../../../tests/programs/others/circuits.py")),
+    ("nonuniform.py", include_str!("../../../tests/programs/others/nonuniform.py")),
 ];
 
 #[derive(Debug, Deserialize)]

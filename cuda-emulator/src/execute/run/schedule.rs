@@ -306,7 +306,9 @@ impl Machine<'_> {
             }
         }
         let with_code = found.into_iter().map(|((pc, base), lanes)| ((code[pc as usize], base), lanes));
-        with_code.filter(|((other, _), _)| std::ptr::fn_addr_eq(other.run, instr.run) && other.aux == instr.aux).collect()
+        with_code
+            .filter(|((other, _), _)| std::ptr::fn_addr_eq(other.run, instr.run) && other.aux == instr.aux)
+            .collect()
     }
 
     /// Ends the wait of the lanes in `others`, for which the current instruction has executed theirs.
