@@ -51,6 +51,9 @@ struct Wheel {
     /// What ran on the emulator.
     #[serde(default)]
     emulator: String,
+    /// What ran in a virtual machine, with the emulator.
+    #[serde(default)]
+    vm: String,
     /// The command behind `cargo xtask`, or `by hand`.
     how: String,
 }
@@ -100,13 +103,16 @@ fn page(results: &str) -> Result<String> {
     let counts: Vec<String> =
         counts.iter().map(|(state, count)| format!("{count} {}", state.text())).collect();
     writeln!(text, "\nOf {} rows: {}.\n", wheels.len(), counts.join(", "))?;
-    writeln!(text, "| package | version | CUDA runtime | state | on a GPU | on the emulator | how |")?;
-    writeln!(text, "| --- | --- | --- | --- | --- | --- | --- |")?;
-    for Wheel { package, version, runtime, state, gpu, emulator, how } in &wheels {
+    writeln!(
+        text,
+        "| package | version | CUDA runtime | state | on a GPU | on the emulator | in a VM without a GPU | how |"
+    )?;
+    writeln!(text, "| --- | --- | --- | --- | --- | --- | --- | --- |")?;
+    for Wheel { package, version, runtime, state, gpu, emulator, vm, how } in &wheels {
         let how = if how.starts_with("programs ") { format!("`cargo xtask {how}`") } else { how.clone() };
         writeln!(
             text,
-            "| {package} | {version} | {runtime} | {} | {gpu} | {emulator} | {how} |",
+            "| {package} | {version} | {runtime} | {} | {gpu} | {emulator} | {vm} | {how} |",
             state.text()
         )?;
     }
@@ -129,8 +135,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "| a | 2 | shared | runs | runs |  | `cargo xtask programs --only a` |",
-                "| b | 1 | static | loads |  |  | by hand |"
+                "| a | 2 | shared | runs | runs |  |  | `cargo xtask programs --only a` |",
+                "| b | 1 | static | loads |  |  |  | by hand |"
             ]
         );
         assert!(super::page("[[wheel]]\npackage = \"c\"\n").is_err());
