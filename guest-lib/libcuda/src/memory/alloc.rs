@@ -10,8 +10,9 @@ use crate::entry_points;
 use crate::ffi::Out;
 use crate::memory::host;
 use crate::pool::local_pool::{self, api::InDevice};
-use crate::pool::pool_in_use;
+use crate::pool::{pool_in_use, with_drivers_pool};
 use crate::state::externals::EXTERNAL;
+use crate::state::local_pools::LocalPool;
 use crate::state::memory::ranges::HostKind;
 
 /// Owner of captured allocations: neither an object nor the program.
@@ -75,23 +76,39 @@ fn capture_allocation(
     Ok(address)
 }
 
+/// Returns the context in which a pool's memory for work of `context` is allocated: one of the pool's device. `None` if there is none.
+fn context_for(api: Api, pool: &LocalPool, context: u64) -> Option<u64> {
+    let (home, contexts) = (pool.home, &api.driver.contexts);
+    let is_here = |context: &u64| contexts.device_of(*context) == Ok(home.id as u32);
+    if !home.is_device_memory() || api.driver.devices.count() == 1 || is_here(&context) {
+        return Some(context);
+    }
+    let primary = contexts.primary(home.id).ok().filter(|primary| primary.active);
+    let primary = primary.map(|primary| primary.context);
+    primary.or_else(|| contexts.existing().into_iter().find(is_here))
+}
+
 /// Allocates from a pool in stream order.
 pub fn allocate_from(api: Api, pool: u64, bytes: u64, stream_handle: u64) -> Result<u64, CudaError> {
     let stream = api.stream(stream_handle)?;
+    let by_driver = |pool: Option<MemoryPoolId>, handle| {
+        if api.captures(stream) {
+            return capture_allocation(api, bytes, pool, stream);
+        }
+        let address = allocate_by_driver(api, bytes, pool, stream)?;
+        api.track_pooled(address, bytes, handle)?;
+        Ok(address)
+    };
     if let Some(pool) = api.driver.local_pools.get(pool) {
-        return match local_pool::api::allocate(api, &pool, bytes, stream_handle)? {
-            Some(address) => Ok(address),
-            None => capture_allocation(api, bytes, pool.in_graphs(api)?, stream),
-        };
+        if let Some(context) = context_for(api, &pool, api.context_of_stream(stream_handle)?)
+            && let Some(address) = local_pool::api::allocate(api, &pool, bytes, context, stream_handle)?
+        {
+            return Ok(address);
+        }
+        return with_drivers_pool(api, &pool, |pool| by_driver(pool, pool.map_or(0, |pool| pool.0)));
     }
     let id = api.driver.pools.check(pool)?;
-    let id = (pool_in_use(api, stream_handle)? != pool).then_some(id);
-    if api.captures(stream) {
-        return capture_allocation(api, bytes, id, stream);
-    }
-    let address = allocate_by_driver(api, bytes, id, stream)?;
-    api.track_pooled(address, bytes, pool)?;
-    Ok(address)
+    by_driver((pool_in_use(api, stream_handle)? != pool).then_some(id), pool)
 }
 
 /// Returns the driver's error for an address that it does not know.
@@ -134,6 +151,7 @@ entry_points! {
     /// Allocates in stream order.
     call cuMemAllocAsync / cuMemAllocAsync_ptsz (api, dptr: Out<u64>, bytesize: usize, hStream: u64) {
         dptr.check()?;
+        api.stream(hStream)?;
         let pool = pool_in_use(api, hStream)?;
         dptr.set(allocate_from(api, pool, bytesize as u64, hStream)?)
     }

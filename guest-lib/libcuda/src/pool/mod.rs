@@ -4,6 +4,7 @@
 
 pub mod local_pool;
 
+use std::collections::BTreeSet;
 use std::os::fd::IntoRawFd;
 
 use cuda_abi::{CUmemAccessDesc, CUmemLocation, CUmemPoolProps, CUmemPoolPtrExportData};
@@ -16,6 +17,7 @@ use crate::ffi::{HostPtr, In, Out};
 use crate::handles::{Kind, new_handle};
 use crate::memory::alloc::allocate_from;
 use crate::pool::local_pool::api::is_local;
+use crate::state::local_pools::LocalPool;
 use crate::state::local_pools::table::Home;
 use crate::tokens::{HANDLE_TYPE_FILE, file_of, handle_of, token_in, token_of_handle};
 
@@ -24,6 +26,8 @@ const LOCATION_DEVICE: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_HOST_NUMA`, and `_CURRENT`, the largest.
 const LOCATION_NUMA: u32 = 3;
 const LAST_LOCATION: u32 = 4;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const ACCESS_READ_WRITE: u32 = 3;
 /// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
 const TYPE_MANAGED: u32 = 2;
 /// `CU_MEMPOOL_ATTR_*`: the first three are `int`, the others `cuuint64_t`.
@@ -61,6 +65,39 @@ pub fn drivers_pool(api: Api, device: DeviceOrdinal) -> Result<MemoryPoolId, Cud
     calls::cuDeviceGetDefaultMemPool(&mut api.call(), device, MemoryPoolId(pool))?;
     tables.defaults.insert(device.0, pool);
     Ok(MemoryPoolId(pool))
+}
+
+/// Calls `allocate` with the pool of the driver's that serves in place of one of this library, with the same access: in graphs, and before
+/// the pool's device has a context. `None`: that of `cuMemAllocAsync`.
+///
+/// Errors: the driver's, and those of `allocate`.
+pub fn with_drivers_pool<T>(
+    api: Api,
+    pool: &LocalPool,
+    allocate: impl FnOnce(Option<MemoryPoolId>) -> Result<T, CudaError>,
+) -> Result<T, CudaError> {
+    let (home, devices) = (pool.home, &api.driver.devices);
+    if devices.count() == 1 || !home.is_device_memory() {
+        return allocate(None);
+    }
+    let own = devices.check(home.id)?.on_wire();
+    let (twin, wanted) = (drivers_pool(api, own)?, pool.lock().devices.clone());
+    // Locked during the calls: pools with other access have the same one of the driver's.
+    let mut tables = api.driver.pools.lock();
+    let granted = tables.granted.entry(own.0).or_insert_with(|| BTreeSet::from([home.id]));
+    let set = |device, flags| {
+        let location = devices.to_worker(CUmemLocation { kind: LOCATION_DEVICE, id: device });
+        api.with_capture_relaxed(|| calls::cuMemPoolSetAccess(&mut api.call(), twin, location, flags))
+    };
+    for &device in wanted.difference(&granted.clone()) {
+        set(device, ACCESS_READ_WRITE)?;
+        granted.insert(device);
+    }
+    for device in granted.difference(&wanted).copied().collect::<Vec<_>>() {
+        set(device, 0)?;
+        granted.remove(&device);
+    }
+    allocate(Some(twin))
 }
 
 fn current_pool(api: Api, device: i32) -> Result<u64, CudaError> {

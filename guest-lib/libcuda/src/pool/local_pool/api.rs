@@ -21,13 +21,13 @@ use crate::state::memory::ranges::{DeviceRange, HostKind, HostRange};
 
 /// `CU_MEM_LOCATION_TYPE_*`.
 const LOCATION_NONE: u32 = 0;
-pub const LOCATION_DEVICE: u32 = 1;
+const LOCATION_DEVICE: u32 = 1;
 const LOCATION_HOST: u32 = 2;
 const LOCATION_NUMA: u32 = 3;
 /// `CU_MEM_ACCESS_FLAGS_PROT_*`.
-pub const ACCESS_NONE: u32 = 0;
+const ACCESS_NONE: u32 = 0;
 const ACCESS_READ: u32 = 1;
-pub const ACCESS_READ_WRITE: u32 = 3;
+const ACCESS_READ_WRITE: u32 = 3;
 /// `CU_MEMPOOL_ATTR_*`.
 const RELEASE_THRESHOLD: i32 = 4;
 const RESERVED_CURRENT: i32 = 5;
@@ -99,8 +99,14 @@ pub fn key_of(api: Api, handle: u64) -> Result<StreamKey, CudaError> {
     Ok(StreamKey { context, stream, thread })
 }
 
-/// Implements `cuMemAllocFromPoolAsync`. Returns `None` if the device must allocate.
-pub fn allocate(api: Api, pool: &Arc<LocalPool>, bytes: u64, stream: u64) -> Result<Option<u64>, CudaError> {
+/// Implements `cuMemAllocFromPoolAsync`, in a context of the pool's device. Returns `None` if the device must allocate.
+pub fn allocate(
+    api: Api,
+    pool: &Arc<LocalPool>,
+    bytes: u64,
+    context: u64,
+    stream: u64,
+) -> Result<Option<u64>, CudaError> {
     let key = key_of(api, stream)?;
     if api.captures(api.stream(stream)?) {
         return match pool.home.place {
@@ -118,9 +124,9 @@ pub fn allocate(api: Api, pool: &Arc<LocalPool>, bytes: u64, stream: u64) -> Res
     if bytes == 0 {
         return Ok(Some(0));
     }
-    match pool.allocate_for(api, bytes, key) {
+    match pool.allocate_for(api, bytes, context, key) {
         Err(CudaError::OUT_OF_MEMORY) if !pool.home.is_device_memory() && api.take_back_freed() => {
-            pool.allocate_for(api, bytes, key).map(Some)
+            pool.allocate_for(api, bytes, context, key).map(Some)
         }
         allocated => allocated.map(Some),
     }

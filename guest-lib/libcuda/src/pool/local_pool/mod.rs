@@ -26,13 +26,18 @@ use crate::state::local_pools::{CHUNK_BYTES, Chunk, LocalPool, MAX_BYTES, MIN_BY
 use crate::state::memory::ranges::{HostKind, HostRange};
 
 impl LocalPool {
-    /// Allocates `bytes` bytes for work of `stream`.
-    pub fn allocate_for(self: &Arc<Self>, api: Api, bytes: u64, stream: StreamKey) -> Result<u64, CudaError> {
+    /// Allocates `bytes` bytes for work of `stream`, in a context of the pool's device.
+    pub fn allocate_for(
+        self: &Arc<Self>,
+        api: Api,
+        bytes: u64,
+        context: u64,
+        stream: StreamKey,
+    ) -> Result<u64, CudaError> {
         if bytes > MAX_BYTES {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let taken = bytes.next_multiple_of(UNIT);
-        let context = self.context_for(api, stream.context)?;
         let room = self.room_of(context);
         let mut state = self.lock();
         let start = match state.take_free(api, room, taken, stream) {

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Pools of a device that other devices may access, or whose memory is allocated for work of other devices.
+//! Pools of a device that other devices may access.
 
-use std::collections::BTreeSet;
-
-use cuda_abi::CUmemLocation;
-use virtio_cuda_client::protocol::{ContextId, DevicePtr, MemoryPoolId};
+use virtio_cuda_client::protocol::{ContextId, DevicePtr};
 use virtio_cuda_client::touched::memory_has_peers;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::context::retain;
 use crate::entry::Api;
-use crate::pool::drivers_pool;
-use crate::pool::local_pool::api::{ACCESS_NONE, ACCESS_READ_WRITE, LOCATION_DEVICE};
 use crate::state::local_pools::{LocalPool, State};
 
 /// Returns whether the worker sets the devices that may access memory of these pools. It cannot if the GPUs lack virtual memory
@@ -23,22 +17,6 @@ pub fn has_readers(api: Api) -> bool {
 }
 
 impl LocalPool {
-    /// Returns the context in which memory for work of `context` is allocated: one of the pool's device.
-    pub fn context_for(&self, api: Api, context: u64) -> Result<u64, CudaError> {
-        let contexts = &api.driver.contexts;
-        let is_here = |context| contexts.device_of(context) == Ok(self.home.id as u32);
-        if !self.home.is_device_memory() || api.driver.devices.count() == 1 || is_here(context) {
-            return Ok(context);
-        }
-        let primary = *contexts.primary(self.home.id)?;
-        if primary.active {
-            return Ok(primary.context);
-        }
-        // The driver's pools need no context, but this memory ends with its own.
-        let other = contexts.existing().into_iter().find(|other| is_here(*other));
-        other.map_or_else(|| retain(api, self.home.id), Ok)
-    }
-
     /// Lets a device access the pool's memory, now and later, or no longer.
     ///
     /// Errors: `CUDA_ERROR_INVALID_DEVICE` if the pool's own device shall not; the driver's. All access is as before.
@@ -77,34 +55,6 @@ impl LocalPool {
         let numbers = others.filter_map(|device| devices.check(*device).ok());
         let bits = numbers.filter_map(|number| 1_u64.checked_shl(number.on_wire().0));
         Readers((devices.count() > 1).then(|| bits.fold(0, |all, bit| all | bit)))
-    }
-
-    /// Returns the driver's pool from which graphs allocate in place of this one, with the same access. `None`: that of
-    /// `cuMemAllocAsync`.
-    ///
-    /// Errors: the driver's.
-    pub fn in_graphs(&self, api: Api) -> Result<Option<MemoryPoolId>, CudaError> {
-        let devices = &api.driver.devices;
-        if devices.count() == 1 {
-            return Ok(None);
-        }
-        let own = devices.check(self.home.id)?.on_wire();
-        let (pool, wanted) = (drivers_pool(api, own)?, self.lock().devices.clone());
-        // Locked during the calls, so that the table says what the driver has.
-        let mut tables = api.driver.pools.lock();
-        let granted = tables.granted.entry(own.0).or_insert_with(|| BTreeSet::from([self.home.id]));
-        for &device in wanted.symmetric_difference(&granted.clone()) {
-            let is_allowed = wanted.contains(&device);
-            let location = devices.to_worker(CUmemLocation { kind: LOCATION_DEVICE, id: device });
-            let flags = if is_allowed { ACCESS_READ_WRITE } else { ACCESS_NONE };
-            api.with_capture_relaxed(|| calls::cuMemPoolSetAccess(&mut api.call(), pool, location, flags))?;
-            if is_allowed {
-                granted.insert(device)
-            } else {
-                granted.remove(&device)
-            };
-        }
-        Ok(Some(pool))
     }
 }
 

@@ -306,14 +306,18 @@ mod tests {
         let gpu = Driver::null();
         let placed = Placed::new(&gpu, 2, false);
         let memory = placed.allocate(&gpu, BLOCK as usize, OTHER).unwrap();
-        for (from, to) in [(vec![], vec![0]), (vec![0], vec![])] {
+        let all = [(vec![], vec![0]), (vec![0], vec![])];
+        let mut failures = 0;
+        for (fails, (from, to)) in (1..6).flat_map(|fails| all.clone().map(|both| (fails, both))) {
             placed.set_readers(&gpu, memory, from).unwrap();
             let before = readers(&placed, memory);
-            null::script(0, 1, 999);
-            assert!(placed.set_readers(&gpu, memory, to).is_err());
+            null::script(0, fails, 999);
+            let set = placed.set_readers(&gpu, memory, to);
             null::script(0, 0, 0);
-            assert_eq!(readers(&placed, memory), before);
+            assert_eq!(readers(&placed, memory) == before, set.is_err(), "{fails}");
+            failures += u32::from(set.is_err());
         }
+        assert!(failures > 1, "both directions can fail");
     }
 
     #[test]
