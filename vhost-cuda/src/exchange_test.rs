@@ -36,7 +36,7 @@ fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets)
     let owner = Owner { machine: Machine::Virtual(machine), uid };
     static SESSIONS: AtomicU64 = AtomicU64::new(1);
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
-    exchange.serve(Arc::new(theirs), session, owner, budgets, Vec::new(), Daemon);
+    exchange.serve(Sharer { socket: Arc::new(theirs), session, owner }, budgets, Vec::new(), Daemon);
     ours
 }
 
@@ -264,7 +264,7 @@ fn offers_go_over_with_their_tokens_and_files() {
     let before = Exchange::new();
     let (socket, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Host, uid: 7 };
-    before.serve(Arc::new(theirs), 42, owner, budgets(), Vec::new(), Daemon);
+    before.serve(Sharer { socket: Arc::new(theirs), session: 42, owner }, budgets(), Vec::new(), Daemon);
     let file = seal(b"memory").unwrap();
     let what = Offer { what: ALLOCATION, device: 1, bytes: 6, handle: [0; HANDLE_BYTES] };
     let tokens = [offer(&socket, memory(1), None), offer(&socket, what, Some(&file))];
@@ -285,7 +285,7 @@ fn offers_go_over_with_their_tokens_and_files() {
     let offers = saved.into_iter().map(|offer| offer.restore(&mut files)).collect::<io::Result<_>>();
     let after = Exchange::new();
     let (again, theirs) = UnixStream::pair().unwrap();
-    after.serve(Arc::new(theirs), 42, owner, budgets(), offers.unwrap(), Daemon);
+    after.serve(Sharer { socket: Arc::new(theirs), session: 42, owner }, budgets(), offers.unwrap(), Daemon);
     assert_eq!(look_up(&again, plain, MEMORY).unwrap().unwrap().0, memory(1));
     let (found, file) = look_up(&again, with_file, ALLOCATION).unwrap().unwrap();
     let mut bytes = [0; 6];

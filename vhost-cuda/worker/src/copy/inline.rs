@@ -71,8 +71,7 @@ fn send_through(
 /// Copies `room` bytes from the device to the end of `bytes`, in stream order. With `signal`, for that epoch of
 /// contexts, the copy may be waited for by the signal.
 pub fn fetch(
-    engine: &Engine,
-    context: u64,
+    mut share: Share<'_>,
     dma: Stream<'_>,
     src: CUdeviceptr,
     bytes: &mut Vec<u8>,
@@ -80,7 +79,6 @@ pub fn fetch(
     signal: Option<(&mut Signal, u64)>,
 ) -> CuResult<()> {
     let Stream { gpu, stream } = dma;
-    let mut share = engine.staging.share(context, 1);
     if room <= BUFFER_BYTES
         && let Some(buffer) = share.take(&dma)?
     {

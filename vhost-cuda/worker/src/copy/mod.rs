@@ -59,7 +59,8 @@ pub fn from_device(
         BulkOut::Inline { room, bytes } => {
             let signal = signal.map(|signal| (signal, session.contexts.epoch()));
             let dma = Stream { gpu: &session.gpu, stream };
-            inline::fetch(&session.copies, context.0, dma, src, bytes, *room, signal)
+            let share = session.copies.staging.share(context.0, 1);
+            inline::fetch(share, dma, src, bytes, *room, signal)
         }
         BulkOut::Pages(pages) => {
             let dma = Stream { gpu: &session.gpu, stream };
