@@ -19,4 +19,4 @@ pub use command::{ConformanceArguments, run};
 pub use execute::execute;
 pub use running::for_each;
 pub use toolkit::{Cudart, Toolkit};
-pub use ways::{Invocation, Ready, Way, native_runtime};
+pub use ways::{Invocation, Ready, Way};

@@ -15,7 +15,7 @@ use super::prepare::Prepared;
 use super::running::{self, Plan};
 use super::table::{Suite, suites};
 use super::verdicts::{Verdict, Verdicts};
-use crate::conformance::{Cudart, Ready, Toolkit, Way, native_runtime};
+use crate::conformance::{Cudart, Ready, Toolkit, Way};
 use crate::daemon::{Device, has_gpu};
 use crate::paths::Paths;
 use crate::run::new_log_folder;
@@ -73,7 +73,7 @@ pub fn run(paths: &Paths, arguments: &SuitesArguments) -> Result<u8> {
     let prepared = Prepared::new(paths, &suites, &folder, arguments.python.as_deref())?;
     let logs = new_log_folder(paths)?;
     let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
-    let ready = Ready::new(paths, &ways, &arguments.device, native_runtime(paths), libraries, jobs, &logs)?;
+    let ready = Ready::new(paths, &ways, &arguments.device, libraries, jobs, &logs)?;
     let output = folder.join("outputs");
     let plan =
         Plan { prepared: &prepared, output: &output, limit: Duration::from_secs(arguments.timeout), jobs };
