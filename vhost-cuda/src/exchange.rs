@@ -114,6 +114,17 @@ struct Session {
     named: HashMap<Offer, Token>,
 }
 
+/// A worker that shares.
+#[derive(Debug)]
+pub struct Sharer {
+    /// Its socket.
+    pub socket: Arc<UnixStream>,
+    /// The number of its session.
+    pub session: u64,
+    /// The owner of the session.
+    pub owner: Owner,
+}
+
 /// A user with sessions.
 #[derive(Debug)]
 struct User {
@@ -138,19 +149,16 @@ impl Exchange {
         Arc::default()
     }
 
-    /// Serves the worker at the other end of `socket`, whose session has the number `session` and belongs to `owner`, until it
-    /// ends. If no thread can be started, the worker shares nothing. `offers` are those that it made to the program before this
+    /// Serves a worker until it ends. If no thread can be started, the worker shares nothing. `offers` are those that it made to the program before this
     /// one.
     pub fn serve(
         self: &Arc<Self>,
-        socket: Arc<UnixStream>,
-        session: u64,
-        owner: Owner,
+        sharer: Sharer,
         budgets: FileBudgets,
         offers: Vec<(Token, Offer, Option<File>)>,
         services: impl Services,
     ) {
-        let exchange = self.clone();
+        let (exchange, Sharer { socket, session, owner }) = (self.clone(), sharer);
         // At once, so that other workers find what was offered before.
         let of_user = exchange.begin(session, owner, budgets.of_user);
         let budgets = [of_user, budgets.machine, budgets.descriptors];

@@ -36,7 +36,7 @@ fn serve(exchange: &Arc<Exchange>, machine: u64, uid: u32, budgets: FileBudgets)
     let owner = Owner { machine: Machine::Virtual(machine), uid };
     static SESSIONS: AtomicU64 = AtomicU64::new(1);
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
-    exchange.serve(Arc::new(theirs), session, owner, budgets, Vec::new(), Daemon);
+    exchange.serve(Sharer { socket: Arc::new(theirs), session, owner }, budgets, Vec::new(), Daemon);
     ours
 }
 
@@ -106,7 +106,8 @@ fn offers_stay_while_a_session_goes_from_one_worker_to_another() {
     let owner = Owner { machine: Machine::Virtual(1), uid: 7 };
     let [first, second] = [(); 2].map(|()| {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        exchange.serve(Arc::new(theirs), 99, owner, budgets(), Vec::new(), Daemon);
+        let sharer = Sharer { socket: Arc::new(theirs), session: 99, owner };
+        exchange.serve(sharer, budgets(), Vec::new(), Daemon);
         ours
     });
     let token = offer(&first, memory(1), None).unwrap().unwrap();
@@ -284,7 +285,7 @@ fn offers_go_over_with_their_tokens_and_files() {
     let before = Exchange::new();
     let (socket, theirs) = UnixStream::pair().unwrap();
     let owner = Owner { machine: Machine::Host, uid: 7 };
-    before.serve(Arc::new(theirs), 42, owner, budgets(), Vec::new(), Daemon);
+    before.serve(Sharer { socket: Arc::new(theirs), session: 42, owner }, budgets(), Vec::new(), Daemon);
     let file = seal(b"memory").unwrap();
     let what = Offer { what: ALLOCATION, device: 1, bytes: 6, handle: [0; HANDLE_BYTES] };
     let tokens = [offer(&socket, memory(1), None), offer(&socket, what, Some(&file))];
@@ -305,7 +306,7 @@ fn offers_go_over_with_their_tokens_and_files() {
     let offers = saved.into_iter().map(|offer| offer.restore(&mut files)).collect::<io::Result<_>>();
     let after = Exchange::new();
     let (again, theirs) = UnixStream::pair().unwrap();
-    after.serve(Arc::new(theirs), 42, owner, budgets(), offers.unwrap(), Daemon);
+    after.serve(Sharer { socket: Arc::new(theirs), session: 42, owner }, budgets(), offers.unwrap(), Daemon);
     assert_eq!(look_up(&again, plain, MEMORY).unwrap().unwrap().0, memory(1));
     let (found, file) = look_up(&again, with_file, ALLOCATION).unwrap().unwrap();
     let mut bytes = [0; 6];

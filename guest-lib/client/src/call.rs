@@ -10,10 +10,11 @@ use cuda_environment::speed;
 use virtio_cuda_protocol::cuda::table::{MAX_ARGS, MAX_RESULTS};
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_INTERNAL, CALL_OUT_INLINE, CallHeader, ContextId, Malformed, Opcode, Overflow,
-    RESULT_EARLIER, Reader, ResultHeader, Writer,
+    Reader, ResultHeader, Writer,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::reply::Answer;
 use crate::touched::Touched;
 use crate::transport::{Request, UserMemory};
 use crate::{
@@ -111,12 +112,28 @@ pub struct Call<'s> {
     way: Way,
     tag: u64,
     output_bytes: usize,
-    /// A thread other than the calling one.
-    thread: Option<u32>,
+}
+
+/// A row of the call table with the arguments of one call.
+struct Row<'t, P, T> {
+    opcode: Opcode,
+    touched: &'t Touched,
+    /// Writes the arguments.
+    put: P,
+    /// Reads the results.
+    take: T,
+}
+
+/// Whether the bulk travels in the payload and in the reply.
+#[derive(Clone, Copy, Debug)]
+struct Inline {
+    input: bool,
+    output: bool,
 }
 
 impl<'s> Call<'s> {
-    pub(crate) fn new(session: &'s Session, caller: Caller) -> Self {
+    /// Starts a call.
+    pub fn new(session: &'s Session, caller: Caller) -> Self {
         Self {
             session,
             caller,
@@ -135,8 +152,12 @@ impl<'s> Call<'s> {
             way: Way::Any,
             tag: 0,
             output_bytes: 0,
-            thread: None,
         }
+    }
+
+    /// Starts a call that no entry point makes for the program.
+    pub fn internal(session: &'s Session) -> Self {
+        Self::new(session, Caller::Internal)
     }
 
     /// Sets the context that is current in the calling thread.
@@ -183,7 +204,7 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Sets the pages, page aligned, that the device keeps until [`Session::unpin`] of [`Call::tag`].
+    /// Sets the pages, page aligned, that the device keeps until [`crate::order::unpin`] of [`Call::tag`].
     ///
     /// # Safety
     /// Until then the device may read and write the pages, so this library uses them through raw pointers only.
@@ -237,15 +258,9 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// Goes through the request queue and ignores posted calls: see [`Session::order`].
+    /// Goes through the request queue and ignores posted calls: see [`crate::order`].
     pub fn direct(mut self) -> Self {
         self.way = Way::Direct;
-        self
-    }
-
-    /// Addresses the executor of another thread; for direct calls.
-    pub(crate) fn for_thread(mut self, number: u32) -> Self {
-        self.thread = Some(number);
         self
     }
 
@@ -297,13 +312,13 @@ impl<'s> Call<'s> {
         changes::count_in_captures(self.caller);
         idle::begin(opcode, self.posted, touched);
         let (mut buffers, ended) = (take_buffers(), broken::ended());
-        let outcome = self.exchange(&mut buffers, opcode, touched, put, take);
+        let outcome = self.exchange(&mut buffers, Row { opcode, touched, put, take });
         put_back_buffers(buffers);
         // Not before: another thread that waits for everything meanwhile would count it as done.
         idle::count(opcode, self.posted, touched);
         changes::count(opcode);
         let result = match outcome {
-            Ok((result, flags)) => {
+            Ok(Answer { result, flags }) => {
                 // The call that fetches the output announces the rest in its results.
                 if flags != 0 && opcode != Opcode::session_output {
                     output::forward(self.session, flags);
@@ -330,35 +345,47 @@ impl<'s> Call<'s> {
             broken::note(self.context, error, ended);
         } else {
             // Has no effect, and comes here if it fails as well.
-            let _ = calls::cuCtxGetStreamPriorityRange(&mut self.session.internal().context(self.context));
+            let _ =
+                calls::cuCtxGetStreamPriorityRange(&mut Self::internal(self.session).context(self.context));
         }
     }
 
-    fn exchange<T>(
+    fn exchange<T, Put, Take>(
         &mut self,
         buffers: &mut Buffers,
-        opcode: Opcode,
-        touched: &Touched,
-        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
-        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
-    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
+        row: Row<'_, Put, Take>,
+    ) -> Result<Answer<T>, ClientError>
+    where
+        Put: FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        Take: FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    {
         self.session.check()?;
         let lane = if self.way == Way::Direct { None } else { lane::take(self.session) };
         let limit = if lane.is_some() { lane::INLINE_BYTES } else { self.inline_limit() };
-        let in_inline = self.input.bytes <= limit;
-        let out_inline = !self.keep && self.output.bytes <= limit;
+        let inline = self.inline(limit);
         if let Some(mut lane) = lane
-            && in_inline
-            && out_inline
+            && inline.input
+            && inline.output
         {
-            return self.through_lane(&mut lane, buffers, opcode, touched, put, take);
+            return self.through_lane(&mut lane, buffers, row);
         }
-        if self.way == Way::Any
-            && let Err(error) = lane::order(self.session, Some(touched), self.caller)
-        {
-            return Ok((Err(error), 0));
+        let mut flags = 0;
+        if self.way == Way::Any {
+            let Answer { result, flags: announced } =
+                lane::order(self.session, Some(row.touched), self.caller);
+            if let Err(error) = result {
+                return Ok(Answer { result: Err(error), flags: announced });
+            }
+            flags = announced;
         }
-        self.through_queue(buffers, opcode, put, take)
+        let mut answer = self.through_queue(buffers, row)?;
+        answer.flags |= flags;
+        Ok(answer)
+    }
+
+    /// Returns which of the bulk is at most `limit` bytes, so that it need not be pinned.
+    fn inline(&self, limit: usize) -> Inline {
+        Inline { input: self.input.bytes <= limit, output: !self.keep && self.output.bytes <= limit }
     }
 
     /// Maximum bulk bytes in the payload of a request.
@@ -366,46 +393,47 @@ impl<'s> Call<'s> {
         INLINE_BYTES.min(self.session.limits().payload_bytes.saturating_sub(ROW_BYTES))
     }
 
-    fn through_lane<T>(
+    fn through_lane<T, Put, Take>(
         &mut self,
         lane: &mut lane::InUse,
         buffers: &mut Buffers,
-        opcode: Opcode,
-        touched: &Touched,
-        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
-        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
-    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
-        let bytes = self.write_payload(&mut buffers.payload, opcode, thread::number(), true, true, put)?;
+        row: Row<'_, Put, Take>,
+    ) -> Result<Answer<T>, ClientError>
+    where
+        Put: FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        Take: FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    {
+        let Row { opcode, touched, put, take } = row;
+        let inline = Inline { input: true, output: true };
+        let bytes = self.write_payload(&mut buffers.payload, opcode, inline, put)?;
         let payload = &buffers.payload[..bytes];
         // An error of an earlier call is fetched by one of the program that waits.
         if self.posted && (self.caller.is_internal() || !lane.has_deferred_error()) {
             lane.post(self.session, payload, touched)?;
             let value = take(&mut Reader::new(self.results)).map_err(|Malformed| ClientError::Protocol)?;
-            return Ok((Ok(value), 0));
+            return Ok(Answer::of(Ok(value)));
         }
         let bytes = lane.call(self.session, payload, touched, &mut buffers.reply)?;
         let reply = buffers.reply.get(..bytes).ok_or(ClientError::Protocol)?;
-        self.read_reply(reply, true, take)
+        Answer::read(reply, take, |bulk| self.take_output(bulk, inline))
     }
 
-    fn through_queue<T>(
+    fn through_queue<T, Put, Take>(
         &mut self,
         buffers: &mut Buffers,
-        opcode: Opcode,
-        put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
-        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
-    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
-        let limit = self.inline_limit();
-        let in_inline = self.input.bytes <= limit;
-        let out_inline = !self.keep && self.output.bytes <= limit;
-        let thread = self.thread.unwrap_or_else(thread::number);
-        let payload_bytes =
-            self.write_payload(&mut buffers.payload, opcode, thread, in_inline, out_inline, put)?;
+        row: Row<'_, Put, Take>,
+    ) -> Result<Answer<T>, ClientError>
+    where
+        Put: FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
+        Take: FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    {
+        let inline = self.inline(self.inline_limit());
+        let payload_bytes = self.write_payload(&mut buffers.payload, row.opcode, inline, row.put)?;
         let reply_room = BUFFER_BYTES.min(self.session.limits().payload_bytes);
         // Longer than the results of any row; the bound of a payload is the host's, though.
         let mut written = Vec::new();
         let input = match &self.write {
-            _ if in_inline => UserMemory::NONE,
+            _ if inline.input => UserMemory::NONE,
             Some(Write(write)) => {
                 written.resize(self.input.bytes, 0);
                 write(&mut written);
@@ -413,17 +441,16 @@ impl<'s> Call<'s> {
             }
             None => self.input,
         };
-        // Those of lanes have theirs for certain.
-        let permit = (opcode != Opcode::session_wait).then(|| self.session.outstanding());
+        let permit = self.session.outstanding();
         let request = Request {
             payload: &buffers.payload[..payload_bytes],
             reply: &mut buffers.reply[..reply_room],
             input,
-            output: if out_inline { UserMemory::NONE } else { self.output },
+            output: if inline.output { UserMemory::NONE } else { self.output },
             keep: self.keep,
             track: self.track,
             read_only: self.read_only,
-            thread,
+            thread: thread::number(),
             delivers_output: |reply| {
                 ResultHeader::read_from_prefix(reply).is_ok_and(|(header, _)| header.result == 0)
             },
@@ -434,16 +461,14 @@ impl<'s> Call<'s> {
         drop(permit);
         self.tag = reply.tag;
         let reply = buffers.reply.get(..reply.bytes).ok_or(ClientError::Protocol)?;
-        self.read_reply(reply, out_inline, take)
+        Answer::read(reply, row.take, |bulk| self.take_output(bulk, inline))
     }
 
     fn write_payload(
         &self,
         room: &mut [u8],
         opcode: Opcode,
-        thread: u32,
-        in_inline: bool,
-        out_inline: bool,
+        inline: Inline,
         put: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<usize, ClientError> {
         let (head, rest) = room.split_at_mut(CALL_HEADER_BYTES);
@@ -451,9 +476,9 @@ impl<'s> Call<'s> {
         // Cannot happen: the longest row fits ROW_BYTES.
         put(&mut writer).map_err(|Overflow| ClientError::Protocol)?;
         let args_bytes = writer.used();
-        let inline_bytes = if in_inline { self.input.bytes } else { 0 };
+        let inline_bytes = if inline.input { self.input.bytes } else { 0 };
         let bulk = rest.get_mut(args_bytes..args_bytes + inline_bytes).ok_or(ClientError::Protocol)?;
-        if let (Some(Write(write)), true) = (&self.write, in_inline) {
+        if let (Some(Write(write)), true) = (&self.write, inline.input) {
             bulk.fill(0);
             write(bulk);
         } else if inline_bytes > 0 {
@@ -469,11 +494,11 @@ impl<'s> Call<'s> {
         }
         let header = CallHeader {
             opcode: opcode as u32,
-            thread,
+            thread: thread::number(),
             context: self.context.0,
             args_bytes: args_bytes as u32,
-            flags: if in_inline && self.input.bytes > 0 { CALL_IN_INLINE } else { 0 }
-                | if out_inline && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 }
+            flags: if inline.input && self.input.bytes > 0 { CALL_IN_INLINE } else { 0 }
+                | if inline.output && self.output.bytes > 0 { CALL_OUT_INLINE } else { 0 }
                 | if self.caller.is_internal() { CALL_INTERNAL } else { 0 }
                 | self.traced.unwrap_or_else(trace::flags),
             bulk_in_bytes: self.input.bytes as u64,
@@ -483,37 +508,19 @@ impl<'s> Call<'s> {
         Ok(CALL_HEADER_BYTES + args_bytes + inline_bytes)
     }
 
-    fn read_reply<T>(
-        &mut self,
-        reply: &[u8],
-        out_inline: bool,
-        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
-    ) -> Result<(Result<T, CudaError>, u32), ClientError> {
-        let (header, rest) = ResultHeader::read_from_prefix(reply).map_err(|_| ClientError::Protocol)?;
-        if let Err(error) = CudaError::check(header.result) {
-            if header.flags & RESULT_EARLIER != 0 {
-                caller::took(error);
-            }
-            return Ok((Err(error), header.flags));
-        }
-        let results = rest.get(..header.results_bytes as usize).ok_or(ClientError::Protocol)?;
-        let mut reader = Reader::new(results);
-        let value = take(&mut reader).map_err(|Malformed| ClientError::Protocol)?;
-        reader.finish().map_err(|Malformed| ClientError::Protocol)?;
-
-        let inline_bytes = header.bulk_out_bytes as usize;
-        let bulk = rest[header.results_bytes as usize..].get(..inline_bytes).ok_or(ClientError::Protocol)?;
-        if inline_bytes > self.output.bytes || (inline_bytes > 0 && !out_inline) {
+    /// Takes the bulk output of a reply.
+    fn take_output(&mut self, bulk: &[u8], inline: Inline) -> Result<(), ClientError> {
+        if bulk.len() > self.output.bytes || (!bulk.is_empty() && !inline.output) {
             return Err(ClientError::Protocol);
         }
-        if inline_bytes > 0 {
+        if !bulk.is_empty() {
             // SAFETY: `output` is the memory of `output`'s slice, which `'s` keeps, or writable by the contract of
-            // `output_at`; its length bounds `inline_bytes`. The reply buffer is this thread's own.
+            // `output_at`; its length bounds that of `bulk`. The reply buffer is this thread's own.
             unsafe {
-                std::ptr::copy_nonoverlapping(bulk.as_ptr(), self.output.address as *mut u8, inline_bytes);
+                std::ptr::copy_nonoverlapping(bulk.as_ptr(), self.output.address as *mut u8, bulk.len());
             }
         }
-        self.output_bytes = inline_bytes;
-        Ok((Ok(value), header.flags))
+        self.output_bytes = bulk.len();
+        Ok(())
     }
 }

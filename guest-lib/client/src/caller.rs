@@ -4,7 +4,7 @@
 //!
 //! The error of a posted call belongs to the program: the next call of an entry point that waits takes it, in place of being
 //! executed. An internal call is always executed, and never takes it. So that no call is forgotten, none can begin without its
-//! caller ([`crate::Session::call`], [`crate::Session::internal`]), and [`at_entry_point`] alone makes an [`EntryPoint`].
+//! caller ([`crate::Call::new`], [`crate::Call::internal`]), and [`at_entry_point`] alone makes an [`EntryPoint`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, Ordering};

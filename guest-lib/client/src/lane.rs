@@ -8,24 +8,21 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use cuda_environment::speed;
-use virtio_cuda_protocol::cuda::{CALL_INTERNAL, CallHeader, Opcode};
+use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
 use virtio_cuda_ring::layout::record_bytes;
-use virtio_cuda_ring::{Kind, LANE_BYTES, LaneMemory, MAX_RECORD_BYTES, Position, Producer, Turn, order};
-use zerocopy::IntoBytes;
+use virtio_cuda_ring::{Kind, MAX_RECORD_BYTES, Position, Producer, Turn, order};
 
-use crate::pace::Pace;
+use crate::reply::Answer;
+use crate::session::control::{Payload, REPLY_BYTES, no_bulk};
+use crate::session::lanes::{Lane, MAX_LANES};
 use crate::touched::{ORDER, Touched};
-use crate::{Caller, ClientError, CudaError, Session, calls, thread, waker};
+use crate::{Caller, ClientError, Session, caller, changes, process, thread, waker};
 
 /// Bulk up to this many bytes travels in the record or in the reply.
 pub const INLINE_BYTES: usize = 64 << 10;
-/// Maximum number of lanes per process.
-const MAX_LANES: u32 = 64;
 /// Time to poll for a reply or for room before sleeping, with cores to spare and without. With one core the executor
 /// cannot run meanwhile, unless it has a core of its own.
 const WATCH: Duration = Duration::from_millis(5);
@@ -56,84 +53,6 @@ thread_local! {
     static TRIED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The guest's end of a lane.
-#[derive(Debug)]
-pub struct Lane {
-    memory: LaneMemory,
-    producer: Producer,
-    pace: Pace,
-    tag: u64,
-    /// Its number for the order between lanes, and the number of its last record.
-    index: u32,
-    last: u64,
-}
-
-/// The lanes of a session.
-#[derive(Debug, Default)]
-pub struct Lanes {
-    /// Boxed: a thread holds its lane's address.
-    #[allow(clippy::vec_box)]
-    idle: Mutex<Vec<Box<Lane>>>,
-    made: AtomicU32,
-    most: u32,
-    off: AtomicBool,
-}
-
-impl Lanes {
-    /// Lanes, unless the environment says otherwise, for a session that may have `outstanding` requests.
-    ///
-    /// A thread that waits for its lane has a request outstanding, and may be waiting for the wake-up by another thread. So
-    /// each lane needs a request that nothing else takes.
-    pub fn new(outstanding: u32) -> Self {
-        let most = if speed::has_lanes() { MAX_LANES.min(outstanding.saturating_sub(1) / 2) } else { 0 };
-        Self { most, ..Self::default() }
-    }
-
-    /// Returns the number of requests that are reserved for lanes: one for each, and one for the thread that wakes executors.
-    pub fn requests(&self) -> u32 {
-        self.most + u32::from(self.most > 0)
-    }
-
-    fn take(&self, session: &Session) -> Option<Box<Lane>> {
-        if self.off.load(Ordering::Relaxed) {
-            return None;
-        }
-        if let Some(idle) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
-            return Some(idle);
-        }
-        if self.made.fetch_add(1, Ordering::Relaxed) >= self.most {
-            self.made.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let permit = session.outstanding();
-        let shared = session.transport().share(LANE_BYTES);
-        drop(permit);
-        match shared {
-            Ok((base, tag)) => {
-                // SAFETY: the transport has mapped that many bytes at a page's start, for good.
-                let memory = unsafe { LaneMemory::new(base) };
-                Some(Box::new(Lane {
-                    index: ORDER.add(&memory)?,
-                    last: 0,
-                    producer: Producer::new(memory.clone()),
-                    pace: Pace::default(),
-                    memory,
-                    tag,
-                }))
-            }
-            Err(error) => {
-                log::info!("No lane, calls go through the request queue: {error}");
-                self.off.store(true, Ordering::Relaxed);
-                None
-            }
-        }
-    }
-
-    fn give_back(&self, lane: Box<Lane>) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
-    }
-}
-
 /// Returns the calling thread's lane, if it has one and is not using it just now.
 pub(crate) fn take(session: &Session) -> Option<InUse> {
     let mut lane = CURRENT.get();
@@ -141,11 +60,11 @@ pub(crate) fn take(session: &Session) -> Option<InUse> {
         if TRIED.replace(true) {
             return None;
         }
-        let mut new = session.lanes().take(session)?;
+        let mut new = session.take_lane()?;
         // The worker sets the lane up before it answers.
         let begins = ORDER.begins(new.index) + new.producer.produced();
-        if calls::session_lane(&mut session.internal().direct(), new.tag, new.index, begins).is_err() {
-            session.lanes().off.store(true, Ordering::Relaxed);
+        if session.set_up_lane(&new, begins).is_err() {
+            session.lanes().switch_off();
             session.lanes().give_back(new);
             return None;
         }
@@ -201,7 +120,7 @@ impl InUse {
         let end = ORDER.begins(self.lane().index) + self.producer().produced();
         touched.publish(turn, end);
         if asleep && !waker::wake(thread::number()) {
-            session.wait_for_lane(0, 0)?;
+            session.wait_for_lane(thread::number(), 0, 0)?;
         }
         Ok(())
     }
@@ -230,7 +149,7 @@ impl InUse {
     fn push(&mut self, kind: Kind, turn: &Turn<'_>, payload: &[u8]) -> bool {
         let mut asleep = false;
         for &after in turn.dependencies() {
-            asleep |= self.push_one(Kind::Post, &order_payload(after));
+            asleep |= self.push_one(Kind::Post, order_payload(after, Caller::Internal).bytes());
         }
         asleep | self.push_one(kind, payload)
     }
@@ -254,7 +173,7 @@ impl InUse {
         let number = self.lane().last;
         let mut answer = if asleep { None } else { watch(session, || self.producer().reply(number, reply)) };
         if answer.is_none() {
-            session.wait_for_lane(number, 0)?;
+            session.wait_for_lane(thread::number(), number, 0)?;
             answer = self.producer().reply(number, reply);
         }
         answer.ok_or(ClientError::Protocol)
@@ -273,7 +192,7 @@ impl InUse {
             self.producer().has_consumed(needed).then_some(())
         };
         if watch(session, ask).is_none() {
-            session.wait_for_lane(0, needed)?;
+            session.wait_for_lane(thread::number(), 0, needed)?;
         }
         match self.producer().must_wait(bytes) {
             None => Ok(()),
@@ -323,24 +242,10 @@ fn patience(cores: usize, apart: bool) -> (Duration, Duration) {
     }
 }
 
-/// The payload of a record that waits for another lane.
-fn order_payload(after: Position) -> [u8; ORDER_BYTES] {
-    let header = CallHeader {
-        opcode: Opcode::session_order as u32,
-        thread: thread::number(),
-        args_bytes: (ORDER_BYTES - size_of::<CallHeader>()) as u32,
-        flags: CALL_INTERNAL,
-        ..CallHeader::default()
-    };
-    let (lane, bytes) = (after.lane.to_le_bytes(), after.bytes.to_le_bytes());
-    let mut payload = [0; ORDER_BYTES];
-    let parts = [header.as_bytes(), &lane, &bytes];
-    parts.into_iter().fold(&mut payload[..], |room, part| {
-        let (place, rest) = room.split_at_mut(part.len());
-        place.copy_from_slice(part);
-        rest
-    });
-    payload
+/// The payload of a call that waits for another lane.
+fn order_payload(after: Position, caller: Caller) -> Payload {
+    let arguments: [&[u8]; 2] = [&after.lane.to_le_bytes(), &after.bytes.to_le_bytes()];
+    Payload::new(Opcode::session_order, thread::number(), caller, &arguments)
 }
 
 /// Returns whether an error of a record of this thread has not been reported yet.
@@ -353,7 +258,7 @@ pub(crate) fn has_deferred_error() -> bool {
 /// that uses `touched`. For calls that do not go through lanes.
 ///
 /// Errors: for the program, that of an earlier record that has not been reported yet.
-pub(crate) fn order(session: &Session, touched: Option<&Touched>, caller: Caller) -> Result<(), CudaError> {
+pub(crate) fn order(session: &Session, touched: Option<&Touched>, caller: Caller) -> Answer<()> {
     let lane = CURRENT.get();
     // SAFETY: `take` made the pointer of a box, which this thread alone uses; it is not in use just now, and not
     // during the calls below.
@@ -361,13 +266,46 @@ pub(crate) fn order(session: &Session, touched: Option<&Touched>, caller: Caller
         Some(lane) => (Some(lane.index), lane.producer.is_drained() && !lane.producer.has_deferred_error()),
         None => (None, true),
     };
-    let after =
+    let mut after =
         touched.map_or_else(Vec::new, |touched| touched.begin(&ORDER, own, false).dependencies().to_vec());
     if after.is_empty() && !is_quiet {
         // Its lane answers it after all records before.
-        return calls::session_order(&mut session.call(caller).unordered(), 0, 0);
+        after.push(Position { lane: 0, bytes: 0 });
     }
-    let wait =
-        |one: Position| calls::session_order(&mut session.call(caller).unordered(), one.lane, one.bytes);
-    after.into_iter().try_for_each(wait)
+    let mut all = Answer::of(Ok(()));
+    for one in after {
+        let answer = wait_for(session, one, caller);
+        all.flags |= answer.flags;
+        if answer.result.is_err() {
+            all.result = answer.result;
+            break;
+        }
+    }
+    all
+}
+
+/// Waits for another lane, behind the records of this thread's lane.
+fn wait_for(session: &Session, after: Position, caller: Caller) -> Answer<()> {
+    let checked = process::check().and_then(|()| match caller {
+        Caller::Program(_) => caller::take_left(),
+        Caller::Internal => Ok(()),
+    });
+    if checked.is_err() {
+        return Answer::of(checked);
+    }
+    changes::count_in_captures(caller);
+    let failed = |error| Answer::of(Err(session.failed(Opcode::session_order, error)));
+    if let Err(lost) = session.check() {
+        return failed(lost);
+    }
+    let payload = order_payload(after, caller);
+    let Some(mut lane) = take(session) else {
+        return session.control(Opcode::session_order, &payload, |_| Ok(()));
+    };
+    let mut reply = [0; REPLY_BYTES];
+    let touched = Touched::of(Opcode::session_order, 0, false);
+    let answer = lane.call(session, payload.bytes(), &touched, &mut reply).and_then(|bytes| {
+        Answer::read(reply.get(..bytes).ok_or(ClientError::Protocol)?, |_| Ok(()), no_bulk)
+    });
+    answer.unwrap_or_else(failed)
 }

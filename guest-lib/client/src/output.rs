@@ -5,7 +5,7 @@
 
 use virtio_cuda_protocol::cuda::{RESULT_STDERR, RESULT_STDOUT};
 
-use crate::{Session, calls};
+use crate::{Call, Session, calls};
 
 /// The maximum output that is fetched for one reply, in bytes: the worker keeps less. A worker that always has more could
 /// otherwise keep the thread for ever. The rest is fetched after the next reply.
@@ -31,7 +31,7 @@ pub fn forward(session: &Session, flags: u32) {
 fn drain(session: &Session, fd: u32, stream: *mut libc::FILE) {
     let mut buffer = [0u8; 8192];
     for _ in 0..MAX_OUTPUT / buffer.len() {
-        let mut call = session.internal().output(&mut buffer);
+        let mut call = Call::internal(session).output(&mut buffer);
         let Ok((bytes, left)) = calls::session_output(&mut call, fd) else { return };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(buffer.len());
         // SAFETY: `stream` is libc's own; the buffer holds `bytes` initialised bytes.

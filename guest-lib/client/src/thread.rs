@@ -3,16 +3,17 @@
 //! Numbers of the program's threads. Calls of one thread run in order on one thread of the worker.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Caller, caller, calls, lane, session};
-
 static NEXT: AtomicU32 = AtomicU32::new(1);
+/// Runs at the end of each thread that has a number, in that thread.
+static AT_END: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
     // No destructor: it outlives the thread's other destructors, which may still make calls.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
-    static EXIT: ExitNotice = const { ExitNotice };
+    static END: End = const { End };
 }
 
 /// Returns the number of the calling thread, from 1.
@@ -21,34 +22,26 @@ pub fn number() -> u32 {
         if number.get() == 0 {
             number.set(NEXT.fetch_add(1, Ordering::Relaxed));
             // A thread that is already ending gets no notice; its number is simply never used again.
-            let _ = EXIT.try_with(|_| ());
+            let _ = END.try_with(|_| ());
         }
         number.get()
     })
 }
 
-/// Notifies the worker that the thread has ended, so that its executor can end too.
-struct ExitNotice;
+/// Sets the function that runs at the end of each thread with a number, except the main thread. The first one stays.
+pub(crate) fn at_end(function: fn()) {
+    let _ = AT_END.set(function);
+}
 
-impl Drop for ExitNotice {
+struct End;
+
+impl Drop for End {
     fn drop(&mut self) {
         // The main thread ends with the process, and the process's end ends the session.
         // SAFETY: getpid and gettid have no preconditions.
         let is_main = unsafe { libc::getpid() == libc::gettid() };
-        if is_main {
-            return;
-        }
-        if let Some(session) = session::current() {
-            // The thread ends even if the worker is not notified. Its executor must have done everything before
-            // another thread gets the lane.
-            let ordered = caller::at_entry_point(|entry| lane::order(session, None, Caller::Program(entry)));
-            if let Err(error) = ordered {
-                caller::leave(error);
-            }
-            let ended = calls::session_thread_exit(&mut session.internal().direct());
-            if ended.is_ok() {
-                lane::retire(session);
-            }
+        if !is_main && let Some(function) = AT_END.get() {
+            function();
         }
     }
 }

@@ -7,8 +7,8 @@ use std::num::NonZero;
 use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 use std::thread;
 
+use crate::session;
 use crate::thread::without_signals;
-use crate::{calls, session};
 
 /// Requests to the waking thread, which starts with the first one.
 #[derive(Debug, Default)]
@@ -61,9 +61,7 @@ impl Waker {
             let Some(session) = session::current() else { continue };
             for thread in threads {
                 // An executor that has ended needs no waking; a lost session reports that to all threads.
-                if let Err(error) =
-                    calls::session_wait(&mut session.internal().direct().for_thread(thread), 0, 0)
-                {
+                if let Err(error) = session.wait_for_lane(thread, 0, 0) {
                     log::debug!("Waking the executor of thread {thread}: {error}");
                 }
             }

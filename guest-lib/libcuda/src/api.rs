@@ -56,7 +56,7 @@ impl Api {
 
     /// Starts a call in a context.
     pub fn call_in(&self, context: ContextId) -> Call<'static> {
-        self.driver.session.call(self.caller).context(context)
+        Call::new(self.driver.session, self.caller).context(context)
     }
 
     /// Returns the calling thread's current context; 0 if there is none, or it is destroyed.

@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use cuda_environment::Environment;
-use virtio_cuda_client::{CudaError, Session, session};
+use virtio_cuda_client::{CudaError, Session, open};
 
 use crate::state::arrays::Arrays;
 use crate::state::buffers::Buffers;
@@ -88,7 +88,7 @@ impl Driver {
     /// Implements `cuInit`.
     pub fn init() -> Result<(), CudaError> {
         dumps::initialise();
-        let session = session::open()?;
+        let session = open::session()?;
         if DRIVER.get().is_some() {
             return Ok(());
         }

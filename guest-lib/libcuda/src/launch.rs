@@ -172,8 +172,10 @@ pub fn append_parameters(
     Ok(())
 }
 
-/// Launch attributes that are not in [`LaunchShape`].
-struct Attributes {
+/// The configuration of a launch with attributes that are not in [`LaunchShape`].
+struct Configuration {
+    stream: u64,
+    shape: LaunchShape,
     count: u32,
     /// The encoded attributes.
     bytes: Vec<u8>,
@@ -181,7 +183,7 @@ struct Attributes {
     device_node: Option<Out<u64>>,
 }
 
-impl Attributes {
+impl Configuration {
     /// Returns whether the launch has no attribute other than [`ATTRIBUTE_SERIALIZATION`].
     fn only_serialize(&self) -> bool {
         self.count == 1 && self.bytes.starts_with(&ATTRIBUTE_SERIALIZATION.to_le_bytes())
@@ -192,17 +194,15 @@ impl Attributes {
 fn launch_with_attributes(
     api: Api,
     function: u64,
-    stream: u64,
-    shape: LaunchShape,
-    attributes: Attributes,
+    configuration: Configuration,
     values: In<HostPtr>,
     extra: In<usize>,
 ) -> Result<(), CudaError> {
     let known = api.driver.functions.get(function)?;
-    let provable = (attributes.only_serialize() && extra.is_null()).then_some(&known.proven);
+    let provable = (configuration.only_serialize() && extra.is_null()).then_some(&known.proven);
+    let Configuration { stream, shape, count, mut bytes, device_node } = configuration;
     let accepted = LaunchShape { flags: shape.flags | LAUNCH_SERIALIZATION, ..shape };
     let post = provable.is_some_and(|proven| proven.contains(accepted)) && api.may_post(stream);
-    let Attributes { count, mut bytes, device_node } = attributes;
     append_parameters(api, function, values, extra, &mut bytes)?;
     let (function, stream) = (FunctionId(function), api.stream(stream)?);
     let _sent = api.before_work(Uses::Anything, stream)?;
@@ -306,8 +306,9 @@ entry_points! {
         api.driver.functions.get(f)?;
         let (shape, count, bytes) = self::shape(&config, api)?;
         if count > 0 {
-            let attributes = Attributes { count, bytes, device_node: device_node(&config)? };
-            return launch_with_attributes(api, f, config.stream, shape, attributes, kernelParams, extra);
+            let device_node = device_node(&config)?;
+            let configuration = Configuration { stream: config.stream, shape, count, bytes, device_node };
+            return launch_with_attributes(api, f, configuration, kernelParams, extra);
         }
         launch(api, f, config.stream, shape, kernelParams, Some(extra))
     }

@@ -67,32 +67,35 @@ fn search(
     Ok((best_blocks.saturating_mul(device.multiprocessors()?), best_block))
 }
 
-/// The dynamic shared memory of a block; it depends on the block size if there is a callback.
-struct SharedMemory {
+/// The blocks from which a function's best one is chosen.
+struct Candidates {
+    function: u64,
+    /// The dynamic shared memory of a block: `bytes`, unless a callback says how it depends on the block size.
     of_block: BlockSizeToSharedBytes,
     bytes: usize,
+    /// The maximum size.
+    limit: i32,
+    flags: u32,
 }
 
 fn potential_block_size(
     api: Api,
     min_grid: Out<i32>,
     block_size: Out<i32>,
-    function: u64,
-    shared: SharedMemory,
-    limit: i32,
-    flags: u32,
+    candidates: Candidates,
 ) -> Result<(), CudaError> {
+    let Candidates { function, of_block, bytes, limit, flags } = candidates;
     min_grid.check()?;
     block_size.check()?;
     if limit < 0 {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (grid, block) = match shared.of_block {
+    let (grid, block) = match of_block {
         Some(to_shared) => search(api, function, to_shared, limit, flags)?,
         None => calls::cuOccupancyMaxPotentialBlockSizeWithFlags(
             &mut api.in_context()?,
             FunctionId(function),
-            shared.bytes as u64,
+            bytes as u64,
             limit,
             flags,
         )?,
@@ -135,15 +138,17 @@ entry_points! {
     /// Returns the block size with the best occupancy.
     call cuOccupancyMaxPotentialBlockSize(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
         blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32) {
-        let shared = SharedMemory { of_block: blockSizeToDynamicSMemSize, bytes: dynamicSMemSize };
-        potential_block_size(api, minGridSize, blockSize, func, shared, blockSizeLimit, 0)
+        let (of_block, bytes) = (blockSizeToDynamicSMemSize, dynamicSMemSize);
+        let candidates = Candidates { function: func, of_block, bytes, limit: blockSizeLimit, flags: 0 };
+        potential_block_size(api, minGridSize, blockSize, candidates)
     }
 
     /// Returns the block size with the best occupancy.
     call cuOccupancyMaxPotentialBlockSizeWithFlags(api, minGridSize: Out<i32>, blockSize: Out<i32>, func: u64,
         blockSizeToDynamicSMemSize: BlockSizeToSharedBytes, dynamicSMemSize: usize, blockSizeLimit: i32, flags: u32) {
-        let shared = SharedMemory { of_block: blockSizeToDynamicSMemSize, bytes: dynamicSMemSize };
-        potential_block_size(api, minGridSize, blockSize, func, shared, blockSizeLimit, flags)
+        let (of_block, bytes) = (blockSizeToDynamicSMemSize, dynamicSMemSize);
+        let candidates = Candidates { function: func, of_block, bytes, limit: blockSizeLimit, flags };
+        potential_block_size(api, minGridSize, blockSize, candidates)
     }
 
     /// Returns the number of clusters that fit the device.

@@ -13,7 +13,7 @@ use cuda_abi::{
     ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY2, TRACE_VERSION, TraceHooks, TraceProvider, TraceSink,
     TraceWork,
 };
-use virtio_cuda_client::{CudaError, calls, trace};
+use virtio_cuda_client::{Call, CudaError, calls, trace};
 use zerocopy::IntoBytes;
 
 use crate::driver::Driver;
@@ -76,8 +76,8 @@ pub fn context_ends(context: u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_trace_record(begin: bool) -> CUresult {
     code(driver().and_then(|driver| match begin {
-        true => calls::profile_start(&mut driver.session.internal(), 0),
-        false => calls::profile_stop(&mut driver.session.internal()),
+        true => calls::profile_start(&mut Call::internal(driver.session), 0),
+        false => calls::profile_stop(&mut Call::internal(driver.session)),
     }))
 }
 
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn virtio_cuda_trace_recorded(
     let room = unsafe { std::slice::from_raw_parts_mut(room, *bytes) };
     code(driver().and_then(|driver| {
         let most = room.len();
-        let mut call = driver.session.internal().output(room);
+        let mut call = Call::internal(driver.session).output(room);
         let (read, more, now) = calls::profile_read(&mut call)?;
         (*bytes, *open, *ns) = (usize::try_from(read).map_or(most, |read| read.min(most)), more != 0, now);
         Ok(())
@@ -122,7 +122,7 @@ fn driver() -> Result<&'static Driver, CudaError> {
 
 extern "C" fn start() -> CUresult {
     code(driver().and_then(|driver| {
-        calls::trace_start(&mut driver.session.internal())?;
+        calls::trace_start(&mut Call::internal(driver.session))?;
         // Set only here, after measuring has started: a daemon that cannot measure may not know these flags.
         trace::set(hooks().map(|hooks| hooks.correlation));
         Ok(())
@@ -131,12 +131,12 @@ extern "C" fn start() -> CUresult {
 
 extern "C" fn stop() -> CUresult {
     trace::set(None);
-    code(driver().and_then(|driver| calls::trace_stop(&mut driver.session.internal())))
+    code(driver().and_then(|driver| calls::trace_stop(&mut Call::internal(driver.session))))
 }
 
 extern "C" fn now(ns: &mut u64) -> CUresult {
     code(driver().and_then(|driver| {
-        *ns = calls::trace_clock(&mut driver.session.internal())?;
+        *ns = calls::trace_clock(&mut Call::internal(driver.session))?;
         Ok(())
     }))
 }
@@ -155,7 +155,7 @@ fn drain_all(
     let names = names.get_or_insert_default();
     let mut room = vec![TraceWork::default(); AT_A_TIME];
     for _ in 0..MAX_ROUNDS {
-        let mut call = driver.session.internal().output(room.as_mut_bytes());
+        let mut call = Call::internal(driver.session).output(room.as_mut_bytes());
         let (bytes, left, lost) = calls::trace_read(&mut call)?;
         *dropped = dropped.saturating_add(lost);
         let count = usize::try_from(bytes).map_or(AT_A_TIME, |bytes| bytes / size_of::<TraceWork>());
@@ -194,7 +194,7 @@ fn name_of<'n>(driver: &Driver, names: &'n mut Names, number: u32) -> Option<&'n
     }
     if !names.known.contains_key(&number) {
         let mut room = vec![0; MAX_NAME];
-        let mut call = driver.session.internal().output(&mut room);
+        let mut call = Call::internal(driver.session).output(&mut room);
         let bytes = calls::trace_name(&mut call, number).ok()?;
         room.truncate(usize::try_from(bytes).unwrap_or(MAX_NAME));
         room.shrink_to_fit();

@@ -38,7 +38,7 @@ const LAST_CLOCK: u32 = 3;
 
 fn long(device: nvmlDevice_t, which: usize) -> Result<u64> {
     let device = state::device(device)?;
-    let values = calls::nvml_card(&mut state::session()?.internal(), device.ordinal()).map_err(of_call)?;
+    let values = calls::nvml_card(&mut state::call()?, device.ordinal()).map_err(of_call)?;
     if values[which] == u64::MAX { Err(NVML_ERROR_NOT_SUPPORTED) } else { Ok(values[which]) }
 }
 

@@ -42,12 +42,12 @@ fn field_value(device: nvmlDevice_t, field: u32, scope: u32) -> Result<(u32, u64
     if field == 0 {
         return Err(NVML_ERROR_INVALID_ARGUMENT);
     }
-    calls::nvml_field(&mut state::session()?.internal(), device.ordinal(), field, scope).map_err(of_call)
+    calls::nvml_field(&mut state::call()?, device.ordinal(), field, scope).map_err(of_call)
 }
 
 fn single(device: nvmlDevice_t, which: u32) -> Result<u32> {
     let device = state::device(device)?;
-    calls::nvml_value(&mut state::session()?.internal(), device.ordinal(), which).map_err(of_call)
+    calls::nvml_value(&mut state::call()?, device.ordinal(), which).map_err(of_call)
 }
 
 api! {

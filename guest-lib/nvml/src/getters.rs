@@ -127,7 +127,7 @@ fn told(
     let getter = Getter::of(number).ok_or(NVML_ERROR_NOT_SUPPORTED)?;
     getter.check(inputs).map_err(|_| NVML_ERROR_INVALID_ARGUMENT)?;
     let mut bytes = vec![0; getter.bytes()];
-    let mut call = state::session()?.internal().output(&mut bytes);
+    let mut call = state::call()?.output(&mut bytes);
     let code = calls::nvml_get(&mut call, DeviceOrdinal(device), number, inputs).map_err(of_call)?;
     Ok((nvmlReturn_t(code), Results { getter, bytes }))
 }

@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<nvmlMemory_v2_t>() == 40);
 /// Returns the total and the used bytes.
 fn memory_of(device: nvmlDevice_t) -> Result<(u64, u64)> {
     let device = state::device(device)?;
-    calls::nvml_memory(&mut state::session()?.internal(), device.ordinal()).map_err(of_call)
+    calls::nvml_memory(&mut state::call()?, device.ordinal()).map_err(of_call)
 }
 
 api! {

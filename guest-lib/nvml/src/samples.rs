@@ -60,7 +60,7 @@ const _: () = assert!(size_of::<nvmlGpuDynamicPstatesInfo_t>() == 132);
 /// Returns this machine's share of the GPU's time and of its memory's time, in per cent.
 fn shares(device: nvmlDevice_t) -> Result<(u32, u32)> {
     let device = state::device(device)?;
-    calls::nvml_utilization(&mut state::session()?.internal(), device.ordinal()).map_err(of_call)
+    calls::nvml_utilization(&mut state::call()?, device.ordinal()).map_err(of_call)
 }
 
 /// Returns the current sample.

@@ -41,7 +41,7 @@ pub struct nvmlUtilization_t {
 /// Returns the value at an index of the reply.
 pub fn sensor(device: nvmlDevice_t, which: usize) -> Result<u32> {
     let device = state::device(device)?;
-    let values = calls::nvml_sensors(&mut state::session()?.internal(), device.ordinal()).map_err(of_call)?;
+    let values = calls::nvml_sensors(&mut state::call()?, device.ordinal()).map_err(of_call)?;
     if values[which] == u32::MAX { Err(NVML_ERROR_NOT_SUPPORTED) } else { Ok(values[which]) }
 }
 
@@ -49,7 +49,7 @@ api! {
     fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, utilization: Out<nvmlUtilization_t>) {
         utilization.give(|| {
             let device = state::device(device)?;
-            let used = calls::nvml_utilization(&mut state::session()?.internal(), device.ordinal());
+            let used = calls::nvml_utilization(&mut state::call()?, device.ordinal());
             let (gpu, memory) = used.map_err(of_call)?;
             Ok(nvmlUtilization_t { gpu, memory })
         })

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use virtio_cuda_client::protocol::DeviceOrdinal;
-use virtio_cuda_client::{Session, calls, session};
+use virtio_cuda_client::{Call, Session, calls, open};
 
 use crate::error::{
     NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED,
@@ -43,7 +43,7 @@ pub fn initialize() -> Result {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if DEVICES.get().is_none() {
-        let session = session::open().map_err(|_| NVML_ERROR_DRIVER_NOT_LOADED)?;
+        let session = open::session().map_err(|_| NVML_ERROR_DRIVER_NOT_LOADED)?;
         let devices = (0..session.device_count()).map(|number| Device::fetch(session, number));
         let devices = devices.collect::<Result<Vec<_>>>()?;
         DEVICES.get_or_init(|| devices);
@@ -72,7 +72,12 @@ pub fn devices() -> Result<&'static [Device]> {
 /// Returns the session. Fails if the library is not initialised.
 pub fn session() -> Result<&'static Session> {
     devices()?;
-    session::open().map_err(of_call)
+    open::session().map_err(of_call)
+}
+
+/// Starts a call. Fails if the library is not initialised.
+pub fn call() -> Result<Call<'static>> {
+    session().map(Call::internal)
 }
 
 /// Returns the device of a handle.
@@ -89,7 +94,7 @@ impl Device {
 
     fn fetch(session: &Session, number: u32) -> Result<Self> {
         let mut raw = [0u8; MAX_ATTRIBUTES * 4];
-        let mut call = session.internal().output(&mut raw);
+        let mut call = Call::internal(session).output(&mut raw);
         let (_, uuid, pci_bus_id, name) =
             calls::device_snapshot(&mut call, DeviceOrdinal(number)).map_err(of_call)?;
         let count = call.output_bytes() / 4;

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int};
 
-use virtio_cuda_client::calls;
+use virtio_cuda_client::{Call, calls};
 
 use crate::error::{NVML_ERROR_ARGUMENT_VERSION_MISMATCH, NVML_ERROR_NO_DATA, NVML_ERROR_NOT_FOUND, Result};
 use crate::getters::ask;
@@ -20,7 +20,7 @@ const BRANCH_ROOM: u32 = 80;
 fn versions() -> Result<(String, String)> {
     let session = state::session()?;
     let interface = (session.driver_version() / 1000).to_string();
-    let driver = calls::nvml_driver_version(&mut session.internal());
+    let driver = calls::nvml_driver_version(&mut Call::internal(session));
     let driver = driver.map_or(env!("CARGO_PKG_VERSION").into(), |text| {
         String::from_utf8_lossy(text.split(|&byte| byte == 0).next().unwrap_or(&[])).into_owned()
     });

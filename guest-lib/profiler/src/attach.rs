@@ -11,7 +11,7 @@ use vhost_cuda_profile::event::Batch;
 use vhost_cuda_profile::lines::Lines;
 use vhost_cuda_profile::table::Tables;
 use vhost_cuda_profile::timeline::Timeline;
-use virtio_cuda_client::{CudaError, Session, calls, session};
+use virtio_cuda_client::{Call, CudaError, Session, calls, open};
 
 /// The number of bytes that are read at once: as many as fit into the answer of a lane.
 const ROOM: usize = 48 << 10;
@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub fn record(pid: u32, time: Duration, trace: Option<&Path>) -> Result<Tables> {
     let file = trace.map(crate::create).transpose()?;
     let mut timeline = file.map(|file| Timeline::new(BufWriter::new(file)));
-    let session = session::open().map_err(|error| {
+    let session = open::session().map_err(|error| {
         anyhow!("Cannot open a session ({error}): VIRTIO_CUDA_LOG=error shows the reason")
     })?;
-    calls::profile_start(&mut session.internal(), pid).map_err(|error| match error {
+    calls::profile_start(&mut Call::internal(session), pid).map_err(|error| match error {
         CudaError::NOT_FOUND => anyhow!(
             "Process {pid} has no session, or is not yours: it must have called CUDA before, and in a container of the guest ids are \
              those outside of it"
@@ -56,11 +56,11 @@ fn receive(session: &Session, time: Duration, mut add: impl FnMut(Batch) -> Resu
     let (mut lines, mut room, mut is_stopped) = (Lines::default(), vec![0; ROOM], false);
     loop {
         if Instant::now() >= until && !is_stopped {
-            calls::profile_stop(&mut session.internal()).map_err(lost)?;
+            calls::profile_stop(&mut Call::internal(session)).map_err(lost)?;
             is_stopped = true;
         }
         let (bytes, open, _) =
-            calls::profile_read(&mut session.internal().output(&mut room)).map_err(lost)?;
+            calls::profile_read(&mut Call::internal(session).output(&mut room)).map_err(lost)?;
         let read = usize::try_from(bytes).map_or(ROOM, |bytes| bytes.min(ROOM));
         lines
             .add(&room[..read])

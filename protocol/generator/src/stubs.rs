@@ -8,10 +8,14 @@ use cuda_api_description::calls::{Area, Row};
 
 use crate::file::{CALLS, File, OWN};
 
+/// Calls that the client makes below its stubs, which need them: `guest-lib/client/src/control.rs`.
+const CONTROL: [&str; 4] = ["session_hello", "session_lane", "session_order", "session_wait"];
+
 /// A file per area, and the one that names them.
 pub fn files(areas: &[Area]) -> Result<Vec<File>> {
     let file = |area: &Area| {
-        let rows: String = area.rows.iter().map(stub).collect();
+        let rows: String =
+            area.rows.iter().filter(|row| !CONTROL.contains(&row.name.as_str())).map(stub).collect();
         let code = format!("use virtio_cuda_protocol::cuda::*;\n\nuse crate::{{Call, CudaError}};\n{rows}");
         File::new(&format!("guest-lib/client/src/calls/{}.rs", area.name), OWN, &area.title, CALLS, &code)
     };

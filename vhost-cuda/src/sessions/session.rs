@@ -215,6 +215,7 @@ pub enum End {
 
 impl Session {
     /// Creates a session on `worker`. `label` is its number in the log.
+    #[expect(clippy::too_many_arguments, reason = "each has a type of its own but the two numbers")]
     pub fn new(
         id: u64,
         label: u64,

@@ -30,7 +30,7 @@ use super::objects::images::Images;
 use super::run::output::Output;
 use super::sandbox;
 use super::sharing::Sharing;
-use super::state::{SessionLimits, SessionState};
+use super::state::{Services, SessionLimits, SessionState};
 
 /// The maximum length of a message that is sent to the daemon, in bytes.
 const MAX_MESSAGE: usize = 1024;
@@ -108,7 +108,8 @@ fn bring_up(args: &WorkerArgs) -> anyhow::Result<(SessionState, Ready)> {
     let images = Images::new(unsafe { UnixStream::from_raw_fd(args.images_fd) });
     // SAFETY: the daemon made this socket, too, for this process alone.
     let sharing = Sharing::new(unsafe { UnixStream::from_raw_fd(args.exchange_fd) });
-    let mut session = SessionState::new(gpu, images, sharing, output, window, device_count, limits);
+    let mut session =
+        SessionState::new(gpu, Services { images, sharing }, output, window, device_count, limits);
     session.mapper = mapper;
     let mut device_name = [0; NAME_BYTES];
     if device_count > 0 {

@@ -201,17 +201,26 @@ impl Drop for LockedReservations<'_> {
     }
 }
 
+/// The daemon's services for a session.
+#[derive(Debug)]
+pub struct Services {
+    /// Stores the program's device code.
+    pub images: Arc<Images>,
+    /// Hands memory to other sessions.
+    pub sharing: Sharing,
+}
+
 impl SessionState {
     /// Creates a session without objects.
     pub fn new(
         gpu: Driver,
-        images: Arc<Images>,
-        sharing: Sharing,
+        services: Services,
         output: Output,
         window: Window,
         devices: u32,
         limits: SessionLimits,
     ) -> Self {
+        let Services { images, sharing } = services;
         let fast = !limits.plain;
         let preparing = Preparing::new(fast, limits.emulated);
         let placed = Placed::new(&gpu, devices, limits.emulated);

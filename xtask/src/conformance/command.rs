@@ -15,7 +15,7 @@ use super::results::Results;
 use super::running::{self, Plan, for_each};
 use super::table::Table;
 use super::toolkit::{Cudart, Toolkit};
-use super::ways::{self, Ready, Way};
+use super::ways::{Ready, Way};
 use super::{compile, discover};
 use crate::daemon::Device;
 use crate::paths::Paths;
@@ -101,9 +101,8 @@ pub fn run(paths: &Paths, arguments: &ConformanceArguments) -> Result<u8> {
     let known = if arguments.resume && file.exists() { Results::load(&file)? } else { Results::default() };
     let reference = arguments.reference.as_deref().map(Results::load).transpose()?;
     let logs = new_log_folder(paths)?;
-    let native = ways::native_runtime(paths);
     let jobs = jobs(arguments);
-    let ready = Ready::new(paths, &ways, &arguments.device, native, libraries, jobs, &logs)?;
+    let ready = Ready::new(paths, &ways, &arguments.device, libraries, jobs, &logs)?;
     let plan = Plan {
         table: &table,
         programs: &programs,

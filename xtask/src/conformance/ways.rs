@@ -95,7 +95,6 @@ impl Ready {
         paths: &Paths,
         ways: &[Way],
         device: &str,
-        native: Option<PathBuf>,
         extras: Vec<PathBuf>,
         jobs: usize,
         logs: &Path,
@@ -140,7 +139,15 @@ impl Ready {
         let behind = |name: &str| extras.iter().any(|folder| folder.join(name).exists());
         let all = ["libnvrtc.so.13", "libnvJitLink.so.13"].into_iter().all(behind);
         let compilers = all.then(|| stack.compilers());
-        Ok(Self { paths: paths.clone(), native, extras, compilers, libraries, beside, vm })
+        Ok(Self {
+            paths: paths.clone(),
+            native: native_runtime(paths),
+            extras,
+            compilers,
+            libraries,
+            beside,
+            vm,
+        })
     }
 
     /// Runs a program.
@@ -226,7 +233,7 @@ impl Ready {
 }
 
 /// The folder with NVIDIA's libcudart: in the bundle, or the compiler's.
-pub fn native_runtime(paths: &Paths) -> Option<PathBuf> {
+fn native_runtime(paths: &Paths) -> Option<PathBuf> {
     let bundled = paths.bundle.as_ref().map(|bundle| bundle.join("nvidia"));
     let compilers = || crate::setup::nvcc::Nvcc::find(paths).ok().map(|nvcc| nvcc.libraries());
     bundled.or_else(compilers).filter(|folder| folder.join("libcudart.so.13").exists())

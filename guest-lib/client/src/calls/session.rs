@@ -8,20 +8,6 @@ use virtio_cuda_protocol::cuda::*;
 
 use crate::{Call, CudaError};
 
-/// Agrees on a version of the call table, and returns the facts that every process needs first. The guest library sends
-/// the newest version that it knows. If the worker knows it, it answers the same; else it answers its own newest one, and
-/// refuses all further calls until the library has sent one that the worker knows.
-pub fn session_hello(call: &mut Call<'_>, call_table_version: u32) -> Result<(u32, i32, u32), CudaError> {
-    let mut touched = call.touched(Opcode::session_hello);
-    touched.add(&call_table_version);
-    call.run(
-        Opcode::session_hello,
-        &touched,
-        |writer| Wire::put(&call_table_version, writer),
-        |reader| Ok((Wire::take(reader)?, Wire::take(reader)?, Wire::take(reader)?)),
-    )
-}
-
 /// Bulk out: the text that device code printed to `fd` (1 or 2), as much as fits; `left` bytes remain.
 pub fn session_output(call: &mut Call<'_>, fd: u32) -> Result<(u64, u64), CudaError> {
     let mut touched = call.touched(Opcode::session_output);
@@ -39,58 +25,6 @@ pub fn session_thread_exit(call: &mut Call<'_>) -> Result<(), CudaError> {
     let touched = call.touched(Opcode::session_thread_exit);
 
     call.run(Opcode::session_thread_exit, &touched, |_| Ok(()), |_| Ok(()))
-}
-
-/// Makes the shared area named `tag` lane number `lane`, that of the calling thread (crate
-/// `virtio-cuda-ring`). Its positions begin at `begins`, where those of the thread that had it last ended.
-pub fn session_lane(call: &mut Call<'_>, tag: u64, lane: u32, begins: u64) -> Result<(), CudaError> {
-    let mut touched = call.touched(Opcode::session_lane);
-    touched.add(&tag);
-    touched.add(&lane);
-    touched.add(&begins);
-    call.run(
-        Opcode::session_lane,
-        &touched,
-        |writer| {
-            Wire::put(&tag, writer)?;
-            Wire::put(&lane, writer)?;
-            Wire::put(&begins, writer)
-        },
-        |_| Ok(()),
-    )
-}
-
-/// Wakes the calling thread's executor and answers once record `reply` of its lane is answered (if not
-/// 0) and `consumed` bytes of it are consumed. Never in a lane.
-pub fn session_wait(call: &mut Call<'_>, reply: u64, consumed: u64) -> Result<(), CudaError> {
-    let mut touched = call.touched(Opcode::session_wait);
-    touched.add(&reply);
-    touched.add(&consumed);
-    call.run(
-        Opcode::session_wait,
-        &touched,
-        |writer| {
-            Wire::put(&reply, writer)?;
-            Wire::put(&consumed, writer)
-        },
-        |_| Ok(()),
-    )
-}
-
-/// Does nothing, once lane number `lane` has come to `position`; in any case after the records before it.
-pub fn session_order(call: &mut Call<'_>, lane: u32, position: u64) -> Result<(), CudaError> {
-    let mut touched = call.touched(Opcode::session_order);
-    touched.add(&lane);
-    touched.add(&position);
-    call.run(
-        Opcode::session_order,
-        &touched,
-        |writer| {
-            Wire::put(&lane, writer)?;
-            Wire::put(&position, writer)
-        },
-        |_| Ok(()),
-    )
 }
 
 /// Returns the number of copies of host memory that the worker has made for calls that wait, and their time

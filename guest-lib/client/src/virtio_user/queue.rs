@@ -70,6 +70,15 @@ pub struct Message<'a> {
     pub elsewhere: Option<u64>,
 }
 
+/// The daemon at the other end of the connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// The socket whose hang-up ends the session.
+    pub socket: RawFd,
+    /// True once it has hung up.
+    pub lost: AtomicBool,
+}
+
 impl Message<'_> {
     /// Bytes of the request.
     pub fn bytes(&self) -> usize {
@@ -129,15 +138,14 @@ impl RequestQueue {
     }
 
     /// Sends a message in a free slot and waits for the reply, whose payload is copied to `reply`. Returns its status
-    /// and length. `peer` is the socket whose hang-up ends the session, and `lost` remembers that.
+    /// and length.
     pub fn exchange(
         &self,
         slot: u16,
         ram: &SharedRam,
         message: &Message<'_>,
         reply: &mut [u8],
-        peer: RawFd,
-        lost: &AtomicBool,
+        peer: &Peer,
     ) -> Result<(u32, usize), ClientError> {
         let (payload, entries) = (message.payload.len(), message.input.len() + message.output.len());
         if payload > self.payload_bytes || (entries > SLOT_ENTRIES && message.elsewhere.is_none()) {
@@ -158,7 +166,7 @@ impl RequestQueue {
         if state.ring.submit(slot, readable, writable) {
             self.kick.write(1)?;
         }
-        let written = self.await_slot(state, slot, peer, lost)?;
+        let written = self.await_slot(state, slot, peer)?;
         let outcome = self.read_reply(ram, reply_offset, written as usize, reply);
         self.give_back(slot);
         outcome
@@ -216,8 +224,7 @@ impl RequestQueue {
         &'a self,
         mut state: MutexGuard<'a, State>,
         slot: u16,
-        peer: RawFd,
-        lost: &AtomicBool,
+        peer: &Peer,
     ) -> Result<u32, ClientError> {
         let mut spin_until = self.spin.then(|| Instant::now() + SPIN);
         loop {
@@ -226,7 +233,7 @@ impl RequestQueue {
                 return Ok(written);
             }
             // The slot is not freed: the device may still write to it.
-            if lost.load(Ordering::Relaxed) {
+            if peer.lost.load(Ordering::Relaxed) {
                 return Err(ClientError::SessionLost);
             }
             if spin_until.is_some_and(|until| Instant::now() < until) {
@@ -242,7 +249,7 @@ impl RequestQueue {
                 let sleep = !state.ring.has_completions();
                 drop(state);
                 if sleep {
-                    self.sleep(peer, lost);
+                    self.sleep(peer);
                 }
                 state = self.lock();
                 state.leader = false;
@@ -268,10 +275,10 @@ impl RequestQueue {
     }
 
     /// Sleeps until the device signals or the connection breaks.
-    fn sleep(&self, peer: RawFd, lost: &AtomicBool) {
+    fn sleep(&self, peer: &Peer) {
         let mut fds = [
             libc::pollfd { fd: self.call.as_raw_fd(), events: libc::POLLIN, revents: 0 },
-            libc::pollfd { fd: peer, events: libc::POLLRDHUP, revents: 0 },
+            libc::pollfd { fd: peer.socket, events: libc::POLLRDHUP, revents: 0 },
         ];
         // SAFETY: the array is valid for its length. A signal's interruption is a wake-up like any other.
         unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
@@ -281,7 +288,7 @@ impl RequestQueue {
         }
         // Requests that the device has completed before the break are still taken.
         if fds[1].revents != 0 {
-            lost.store(true, Ordering::Relaxed);
+            peer.lost.store(true, Ordering::Relaxed);
         }
     }
 }

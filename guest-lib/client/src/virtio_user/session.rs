@@ -2,7 +2,7 @@
 
 //! The transport over vhost-user: one session on one connection.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::handshake::Connection;
 use super::memory::SharedRam;
 use super::pages::{SharedPages, entries_of};
-use super::queue::{Message, RequestQueue, SLOT_ENTRIES, SLOTS};
+use super::queue::{Message, Peer, RequestQueue, SLOT_ENTRIES, SLOTS};
 use super::staging::{BUFFER_BYTES, Buffer, KEPT_BUFFERS, Staging};
 use crate::ClientError;
 use crate::transport::{Limits, Pieces, Reply, Request, Transport, UserMemory};
@@ -27,7 +27,7 @@ const MAX_BULK_BYTES: u64 = 1 << 30;
 pub struct VirtioUser {
     /// The session ends with its socket.
     connection: Connection,
-    peer: RawFd,
+    peer: Peer,
     ram: SharedRam,
     queues: Vec<RequestQueue>,
     pages: SharedPages,
@@ -35,7 +35,6 @@ pub struct VirtioUser {
     limits: Limits,
     session: u64,
     next_tag: AtomicU64,
-    lost: AtomicBool,
 }
 
 impl VirtioUser {
@@ -59,7 +58,7 @@ impl VirtioUser {
             kept_bytes: u64::MAX,
         };
         let mut this = Self {
-            peer: connection.as_raw_fd(),
+            peer: Peer { socket: connection.as_raw_fd(), lost: AtomicBool::new(false) },
             connection,
             ram,
             queues,
@@ -68,7 +67,6 @@ impl VirtioUser {
             limits,
             session: 0,
             next_tag: AtomicU64::new(1),
-            lost: AtomicBool::new(false),
         };
         this.hello()?;
         this.session = this.open_session()?;
@@ -121,7 +119,7 @@ impl VirtioUser {
         let list = if long { Some(self.staging.take(&self.ram, message.bytes())?) } else { None };
         message.elsewhere = list.as_ref().map(|list| list.range.offset);
         let (queue, slot) = self.take_slot(thread as usize)?;
-        let (status, bytes) = queue.exchange(slot, &self.ram, &message, reply, self.peer, &self.lost)?;
+        let (status, bytes) = queue.exchange(slot, &self.ram, &message, reply, &self.peer)?;
         match status {
             REPLY_OK => Ok(bytes),
             REPLY_SESSION_LOST => Err(ClientError::SessionLost),
@@ -139,7 +137,7 @@ impl VirtioUser {
         let own = thread % self.queues.len();
         let (before, from_own) = self.queues.split_at(own);
         loop {
-            if self.lost.load(Ordering::Relaxed) {
+            if self.peer.lost.load(Ordering::Relaxed) {
                 return Err(ClientError::SessionLost);
             }
             let found = from_own.iter().chain(before).find_map(|queue| Some((queue, queue.take_slot()?)));
@@ -284,7 +282,7 @@ impl Transport for VirtioUser {
     fn in_child(&self) {
         self.pages.part_from_parent();
         let events = self.queues.iter().flat_map(|queue| [queue.kick.as_raw_fd(), queue.call.as_raw_fd()]);
-        for fd in events.chain([self.peer, self.ram.fd()]) {
+        for fd in events.chain([self.peer.socket, self.ram.fd()]) {
             // SAFETY: nothing uses or drops the transport in a forked child.
             unsafe { libc::close(fd) };
         }

@@ -52,38 +52,6 @@ fn check_type(kind: u32) -> Result<(), CudaError> {
     if kind == SM { Ok(()) } else { CudaError::check(INVALID_RESOURCE_TYPE) }
 }
 
-fn split(
-    api: Api,
-    result: Out<CUdevResource>,
-    groups: Out<u32>,
-    input: In<CUdevResource>,
-    remaining: Out<CUdevResource>,
-    flags: u32,
-    min_count: u32,
-) -> Result<(), CudaError> {
-    let wanted = if result.is_null() { groups.check().map(|()| 0)? } else { groups.get()? };
-    let input = input.get()?;
-    if !result.is_null() && wanted == 0 {
-        return Err(CudaError::INVALID_VALUE);
-    }
-    let (name, wanted) = (name_of(&input)?, wanted.min(MAX_GROUPS));
-    let mut room = vec![0u8; if wanted == 0 { 0 } else { (wanted as usize + 1) * RESOURCE_BYTES }];
-    let mut call = api.call();
-    if wanted > 0 {
-        call = call.output(&mut room);
-    }
-    let made = calls::cuDevSmResourceSplitByCount(&mut call, name, wanted, flags, min_count)?;
-    if wanted > 0 {
-        let mut reader = Reader::new(&room);
-        for index in 0..made.min(wanted) as usize {
-            result.set_at(index, for_program(&take(&mut reader)?))?;
-        }
-        remaining.set_if_wanted(for_program(&take(&mut reader)?));
-    }
-    // The program reads as many groups as this number.
-    groups.set(if wanted > 0 { made.min(wanted) } else { made })
-}
-
 fn describe(api: Api, out: Out<u64>, resources: In<CUdevResource>, count: u32) -> Result<(), CudaError> {
     out.check()?;
     if count == 0 || count > MAX_GROUPS {
@@ -165,7 +133,27 @@ entry_points! {
 
     /// Splits multiprocessors into equal parts and a remainder.
     call cuDevSmResourceSplitByCount(api, result: Out<CUdevResource>, nbGroups: Out<u32>, input: In<CUdevResource>, remaining: Out<CUdevResource>, useFlags: u32, minCount: u32) {
-        split(api, result, nbGroups, input, remaining, useFlags, minCount)
+        let wanted = if result.is_null() { nbGroups.check().map(|()| 0)? } else { nbGroups.get()? };
+        let input = input.get()?;
+        if !result.is_null() && wanted == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let (name, wanted) = (name_of(&input)?, wanted.min(MAX_GROUPS));
+        let mut room = vec![0u8; if wanted == 0 { 0 } else { (wanted as usize + 1) * RESOURCE_BYTES }];
+        let mut call = api.call();
+        if wanted > 0 {
+            call = call.output(&mut room);
+        }
+        let made = calls::cuDevSmResourceSplitByCount(&mut call, name, wanted, useFlags, minCount)?;
+        if wanted > 0 {
+            let mut reader = Reader::new(&room);
+            for index in 0..made.min(wanted) as usize {
+                result.set_at(index, for_program(&take(&mut reader)?))?;
+            }
+            remaining.set_if_wanted(for_program(&take(&mut reader)?));
+        }
+        // The program reads as many groups as this number.
+        nbGroups.set(if wanted > 0 { made.min(wanted) } else { made })
     }
 
     /// Describes resources for a green context.

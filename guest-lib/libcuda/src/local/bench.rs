@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 
-use virtio_cuda_client::{calls, session};
+use virtio_cuda_client::{Call, calls, session};
 
 /// Allocates at least `bytes` bytes in the transport's pages, in random order. Returns null if pageable memory already
 /// has that order (in a guest), before `cuInit`, and if there is no room.
@@ -26,7 +26,7 @@ pub extern "C" fn virtio_cuda_bench_free(memory: *mut c_void) -> i32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn virtio_cuda_bench_copy_ns() -> i64 {
     let statistics =
-        session::current().map(|session| calls::session_statistics(&mut session.internal().direct()));
+        session::current().map(|session| calls::session_statistics(&mut Call::internal(session).direct()));
     match statistics {
         Some(Ok((_, ns))) => ns.try_into().unwrap_or(i64::MAX),
         _ => -1,

@@ -2,7 +2,7 @@
 
 //! Initialisation, versions and the profiler control functions.
 
-use virtio_cuda_client::{CudaError, session};
+use virtio_cuda_client::{CudaError, open};
 
 use crate::driver::Driver;
 use crate::entry_points;
@@ -30,7 +30,7 @@ entry_points! {
     early cuDriverGetVersion(_, driverVersion: Out<i32>) {
         driverVersion.check()?;
         // Works without a device, as in NVIDIA's driver.
-        driverVersion.set(session::open().map_or(API_VERSION, |session| session.driver_version().min(API_VERSION)))
+        driverVersion.set(open::session().map_or(API_VERSION, |session| session.driver_version().min(API_VERSION)))
     }
 
     /// Returns when the runtime should load modules.

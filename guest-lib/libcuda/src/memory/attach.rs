@@ -6,7 +6,7 @@ use std::fs;
 
 use virtio_cuda_client::protocol::{ContextId, DevicePtr};
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{CudaError, calls, order};
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -194,7 +194,7 @@ impl Driver {
     /// Releases kept pages.
     pub fn unpin(&self, pinned: &[Pinned]) {
         for piece in pinned {
-            if let Err(error) = self.session.unpin(piece.tag) {
+            if let Err(error) = order::unpin(self.session, piece.tag) {
                 // The session is lost, and all kept pages are released with it.
                 log::debug!("Unpinning: {error}");
             }

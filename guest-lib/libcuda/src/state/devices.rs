@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use cuda_abi::CUmemLocation;
 use cuda_environment::{Environment, NamedTwice};
 use virtio_cuda_client::protocol::{DeviceOrdinal, Location};
-use virtio_cuda_client::{CudaError, Session, calls};
+use virtio_cuda_client::{Call, CudaError, Session, calls};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: u32 = 1;
@@ -71,7 +71,7 @@ pub struct Snapshot {
 impl Snapshot {
     fn fetch(session: &Session, device: WorkerDevice) -> Result<Self, CudaError> {
         let mut raw = [0u8; MAX_ATTRIBUTES * 4];
-        let mut call = session.internal().output(&mut raw);
+        let mut call = Call::internal(session).output(&mut raw);
         let (total_bytes, uuid, pci_bus_id, name) = calls::device_snapshot(&mut call, device.on_wire())?;
         let count = call.output_bytes() / 4;
         let value = |bytes: &[u8; 4]| i32::from_le_bytes(*bytes);

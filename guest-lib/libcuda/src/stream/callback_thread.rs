@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use cuda_environment::speed;
 use virtio_cuda_client::protocol::{CALLBACK_FORGET, CALLBACK_RUN, CallbackId};
-use virtio_cuda_client::{CudaError, Session, calls};
+use virtio_cuda_client::{Call, CudaError, Session, calls};
 
 use crate::entry::Api;
 use crate::state::callbacks::Callback;
@@ -43,7 +43,7 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
 /// Waits for the next function that is due. With `soon`, a lane is watched for a short time. Then, and without `soon`, the thread
 /// sleeps in the request queue.
 fn next(session: &Session, done: u64, soon: bool) -> Result<(u64, CallbackId, i32, u32), CudaError> {
-    let call = session.internal();
+    let call = Call::internal(session);
     let mut call = if soon { call.unordered() } else { call.direct() };
     calls::session_next_callback(&mut call, done)
 }

@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering;
 
 use virtio_cuda_client::protocol::{ContextId, StreamId};
-use virtio_cuda_client::{Call, CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls, order};
 
 use crate::entry::Api;
 use crate::state::contexts::current;
@@ -73,13 +73,13 @@ impl Api {
 
     /// Returns whether there is no work to wait for, and no error to report.
     pub fn is_idle(&self) -> bool {
-        self.driver.session.is_idle() && !self.driver.captures.any() && !self.is_broken()
+        order::is_idle(self.driver.session) && !self.driver.captures.any() && !self.is_broken()
     }
 
     /// As [`Self::is_idle`], for one stream of the program, which belongs to `context`.
     pub fn is_stream_idle(&self, context: u64, stream: StreamId) -> bool {
-        let session = &self.driver.session;
-        (session.is_idle() || session.is_stream_idle(ContextId(context), stream))
+        let session = self.driver.session;
+        (order::is_idle(session) || order::is_stream_idle(session, ContextId(context), stream))
             && !self.driver.captures.any()
             && !self.is_broken()
     }

@@ -31,6 +31,31 @@ pub struct Area {
     pub y: usize,
 }
 
+/// An end of the copy of a rectangle.
+enum End {
+    /// Rows of memory from an address on, so many bytes apart.
+    Rows(*const c_void, usize),
+    /// An array, from a place on.
+    Array(Area),
+}
+
+impl End {
+    /// The area, in memory of a type according to the direction of the copy.
+    ///
+    /// Errors: the type is not that of arrays.
+    fn area(self, memory_type: c_uint) -> Result<Area> {
+        match self {
+            Self::Rows(start, pitch) => Ok(Area::pitched(start, pitch, memory_type)),
+            Self::Array(area) => array_side(memory_type).map(|()| area),
+        }
+    }
+
+    /// Returns whether rows of so many bytes do not overlap.
+    fn holds(&self, width: usize) -> bool {
+        !matches!(self, Self::Rows(_, pitch) if width > *pitch)
+    }
+}
+
 /// The size of a rectangle: bytes per row, and rows.
 struct Size {
     width: usize,
@@ -58,35 +83,35 @@ api! {
     fn cudaMemcpy2D, cudaMemcpy2D_ptds(
         dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => pitched(dst, dst_pitch, src, src_pitch, Size { width, height }, kind, Order::Blocking(stream));
+    ) on stream {} => rectangle(End::Rows(dst, dst_pitch), End::Rows(src, src_pitch), Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DAsync, cudaMemcpy2DAsync_ptsz(
         dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => pitched(dst, dst_pitch, src, src_pitch, Size { width, height }, kind, Order::Queued(stream));
+    ) per_thread stream {} => rectangle(End::Rows(dst, dst_pitch), End::Rows(src, src_pitch), Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DToArray, cudaMemcpy2DToArray_ptds(
         dst: cudaArray_t, x: usize, y: usize, src: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => to_array(Area::array(dst, x, y), src, pitch, Size { width, height }, kind, Order::Blocking(stream));
+    ) on stream {} => rectangle(End::Array(Area::array(dst, x, y)), End::Rows(src, pitch), Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DToArrayAsync, cudaMemcpy2DToArrayAsync_ptsz(
         dst: cudaArray_t, x: usize, y: usize, src: *const c_void, pitch: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => to_array(Area::array(dst, x, y), src, pitch, Size { width, height }, kind, Order::Queued(stream));
+    ) per_thread stream {} => rectangle(End::Array(Area::array(dst, x, y)), End::Rows(src, pitch), Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DFromArray, cudaMemcpy2DFromArray_ptds(
         dst: *mut c_void, pitch: usize, src: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
-    ) on stream {} => from_array(dst, pitch, Area::array(src, x, y), Size { width, height }, kind, Order::Blocking(stream));
+    ) on stream {} => rectangle(End::Rows(dst, pitch), End::Array(Area::array(src, x, y)), Size { width, height }, kind, Order::Blocking(stream));
 
     fn cudaMemcpy2DFromArrayAsync, cudaMemcpy2DFromArrayAsync_ptsz(
         dst: *mut c_void, pitch: usize, src: cudaArray_t, x: usize, y: usize, width: usize,
         height: usize, kind: c_uint,
         stream: cudaStream_t,
-    ) per_thread stream {} => from_array(dst, pitch, Area::array(src, x, y), Size { width, height }, kind, Order::Queued(stream));
+    ) per_thread stream {} => rectangle(End::Rows(dst, pitch), End::Array(Area::array(src, x, y)), Size { width, height }, kind, Order::Queued(stream));
 
     fn cudaMemcpy2DArrayToArray, cudaMemcpy2DArrayToArray_ptds(
         dst: cudaArray_t, dst_x: usize, dst_y: usize, src: cudaArray_t, src_x: usize,
@@ -157,76 +182,21 @@ fn known(kind: c_uint) -> c_uint {
 
 /// # Safety
 /// The contract of [`copy_area`].
-unsafe fn pitched(
-    dst: *mut c_void,
-    dst_pitch: usize,
-    src: *const c_void,
-    src_pitch: usize,
-    size: Size,
-    kind: c_uint,
-    order: Order,
-) -> Result {
+unsafe fn rectangle(dst: End, src: End, size: Size, kind: c_uint, order: Order) -> Result {
     state::context()?;
     let Size { width, height } = size;
     if width == 0 || height == 0 {
         return Ok(());
     }
     let direction = Direction::of(kind)?;
+    let fits = dst.holds(width) && src.holds(width);
+    let (dst, src) = (dst.area(direction.destination())?, src.area(direction.source())?);
     // With one row the pitch is not used here; the driver may still refuse it.
-    if height > 1 && (width > dst_pitch || width > src_pitch) {
-        return Err(cudaErrorInvalidPitchValue);
-    }
-    let dst = Area::pitched(dst, dst_pitch, direction.destination());
-    // SAFETY: both areas hold the rectangle by this function's contract.
-    unsafe { copy_area(dst, Area::pitched(src, src_pitch, direction.source()), width, height, order) }
-}
-
-/// # Safety
-/// The contract of [`copy_area`].
-unsafe fn to_array(
-    dst: Area,
-    src: *const c_void,
-    pitch: usize,
-    size: Size,
-    kind: c_uint,
-    order: Order,
-) -> Result {
-    state::context()?;
-    let Size { width, height } = size;
-    if width == 0 || height == 0 {
-        return Ok(());
-    }
-    let direction = Direction::of(kind)?;
-    array_side(direction.destination())?;
-    if height > 1 && width > pitch {
+    if height > 1 && !fits {
         return Err(cudaErrorInvalidPitchValue);
     }
     // SAFETY: both areas hold the rectangle by this function's contract.
-    unsafe { copy_area(dst, Area::pitched(src, pitch, direction.source()), width, height, order) }
-}
-
-/// # Safety
-/// The contract of [`copy_area`].
-unsafe fn from_array(
-    dst: *mut c_void,
-    pitch: usize,
-    src: Area,
-    size: Size,
-    kind: c_uint,
-    order: Order,
-) -> Result {
-    state::context()?;
-    let Size { width, height } = size;
-    if width == 0 || height == 0 {
-        return Ok(());
-    }
-    let direction = Direction::of(kind)?;
-    array_side(direction.source())?;
-    if height > 1 && width > pitch {
-        return Err(cudaErrorInvalidPitchValue);
-    }
-    // SAFETY: both areas hold the rectangle by this function's contract.
-    unsafe { copy_area(Area::pitched(dst, pitch, direction.destination()), src, width, height, order) }
+    unsafe { copy_area(dst, src, width, height, order) }
 }
 
 /// # Safety

@@ -40,31 +40,38 @@ unsafe fn write(kind: Kind, function: &str, handle: u64, object: u64, contents: 
     }
 }
 
+/// The program's room for a value: null, or so many bytes.
+#[derive(Clone, Copy)]
+struct Room {
+    address: *mut u8,
+    bytes: usize,
+}
+
 /// Returns the value of an attribute: the value that was set, or else the host library's default.
 ///
 /// # Safety
 ///
-/// `handle` is null or a handle, and `value` is null or has `bytes` bytes.
+/// `handle` is null or a handle, and `room` is as its type says.
 unsafe fn get(
     kind: Kind,
     function: &str,
     handle: u64,
     contents: &[u8],
     number: i32,
-    value: *mut u8,
-    bytes: usize,
+    room: Room,
 ) -> Result<(), Status> {
+    let Room { address, bytes } = room;
     if let Some((index, attribute)) = kind.attribute(number)
         && let Some(word) = kind.descriptor.value(index, contents)
         && bytes == attribute.bytes
-        && !value.is_null()
+        && !address.is_null()
     {
         // SAFETY: not null, so `bytes` bytes by this function's contract; an attribute has at most 8.
-        unsafe { std::ptr::copy_nonoverlapping(word.to_le_bytes().as_ptr(), value, bytes) };
+        unsafe { std::ptr::copy_nonoverlapping(word.to_le_bytes().as_ptr(), address, bytes) };
         return Ok(());
     }
-    let slots = |handle| [handle, contents.as_ptr() as u64, number as u64, value as u64, bytes as u64];
-    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `value` null or `bytes` long. The contents are
+    let slots = |handle| [handle, contents.as_ptr() as u64, number as u64, address as u64, bytes as u64];
+    // SAFETY: `# Safety` promises that `handle` is null or a handle, and `room` null or that long. The contents are
     // of the kind that the row says.
     checked(unsafe { forward_named(&CUSPARSELT, function, &slots(number_in(handle))) })
 }
@@ -262,7 +269,7 @@ macro_rules! attributes {
                 // `bytes` bytes at `value`, or nulls.
                 unsafe {
                     let contents = kind.read(object)?;
-                    get(kind, stringify!($get), handle, &contents, number, value, bytes)
+                    get(kind, stringify!($get), handle, &contents, number, Room { address: value, bytes })
                 }
             }))
         }
@@ -347,7 +354,14 @@ pub unsafe extern "C" fn cusparseLtMatmulAlgGetAttribute(
         // or nulls.
         unsafe {
             let contents = selection::read(kind, object)?;
-            get(kind, "cusparseLtMatmulAlgGetAttribute", handle, &contents, number, value, bytes)
+            get(
+                kind,
+                "cusparseLtMatmulAlgGetAttribute",
+                handle,
+                &contents,
+                number,
+                Room { address: value, bytes },
+            )
         }
     }))
 }

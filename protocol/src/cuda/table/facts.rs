@@ -152,10 +152,6 @@ impl Facts {
     pub const fn is_work(self) -> bool {
         matches!(self.work, Work::Graphs | Work::Kernels | Work::QueuesKernel)
     }
-    /// Puts work on the GPU's processors: it counts where virtual machines share GPU time.
-    pub const fn is_gpu_work(self) -> bool {
-        matches!(self.work, Work::Fills | Work::QueuesFill | Work::Kernels | Work::QueuesKernel)
-    }
     /// Only queues work.
     pub const fn is_only_queued(self) -> bool {
         matches!(self.work, Work::QueuesCopy | Work::QueuesFill | Work::QueuesKernel)

@@ -11,7 +11,7 @@ mod worker;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use virtio_cuda_client::session;
+use virtio_cuda_client::open;
 
 use program::Program;
 use worker::Worker;
@@ -59,7 +59,7 @@ fn start() -> Mutex<(Program, Arc<Worker>)> {
     worker::silence();
     let worker = Arc::new(Worker::default());
     let transport = worker.clone();
-    session::open_over(|| Ok(Box::new(worker::Way(transport))))
+    open::session_over(|| Ok(Box::new(worker::Way(transport))))
         .expect("the worker tells no lie before the first input");
     Mutex::new((Program::start(), worker))
 }

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::FileBudgets;
+use crate::exchange::{FileBudgets, Sharer};
 use crate::guest::request::Request;
 use crate::guest::ring::Chain;
 use crate::limits::account::{Account, Slot};
@@ -278,7 +278,8 @@ impl Device {
             record: self.settings.record,
         };
         let exchange = &self.settings.exchange;
-        exchange.serve(sockets.exchange.clone(), label, owner, budgets, offers, services);
+        let sharer = Sharer { socket: sockets.exchange.clone(), session: label, owner };
+        exchange.serve(sharer, budgets, offers, services);
     }
 
     /// Runs a session until its worker has ended. `opened` is called when its requests are passed to the worker.

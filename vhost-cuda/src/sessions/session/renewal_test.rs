@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use vhost_cuda_common::budget::Budget;
 use vhost_cuda_common::link::{
-    Frame, FromWorker, POOL_BLOCK_BYTES, TO_MEMORY, pool_of, receive_frame, send_reply,
+    Frame, FromWorker, POOL_BLOCK_BYTES, TO_MEMORY, TO_POOL, pool_of, receive_frame, send_reply,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_SESSION_LOST};
 
@@ -202,7 +202,8 @@ fn a_worker_that_does_not_take_the_session_ends_and_the_other_one_keeps_it() {
         send_reply(link, &header, payload).unwrap();
     };
     let good = Description::default().to_bytes();
-    let faults: [(&dyn Fn(&UnixStream, u64), &str); 6] = [
+    type Fault<'a> = &'a dyn Fn(&UnixStream, u64);
+    let faults: [(Fault<'_>, &str); 6] = [
         (&|link, id| answer(link, id, Some("no memory")), "no memory"),
         (&|link, id| reply(link, id, REPLY_INVALID, &good), "no valid answer"),
         (&|link, id| reply(link, id, REPLY_OK, &good[1..]), "no valid answer"),

@@ -15,7 +15,7 @@ use super::super::memory::window::{IN_USE, Window};
 use super::super::objects::images::Images;
 use super::super::run::output::Output;
 use super::super::sharing::Sharing;
-use super::super::state::{SessionLimits, SessionState};
+use super::super::state::{Services, SessionLimits, SessionState};
 use super::super::trace::Trace;
 use super::super::vendor::Vendor;
 
@@ -94,8 +94,8 @@ impl FuzzSession {
         };
         static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
         let output = OUTPUT.lock().get_or_insert_with(Output::fixture).again();
-        let (images, sharing) = (IMAGES.clone(), Sharing::new(dead_socket()));
-        let session = SessionState::new(Driver::null(), images, sharing, output, window, devices, limits);
+        let services = Services { images: IMAGES.clone(), sharing: Sharing::new(dead_socket()) };
+        let session = SessionState::new(Driver::null(), services, output, window, devices, limits);
         open(&session.vendor);
         session.vendor.open_none();
         open_trace(&session.trace);

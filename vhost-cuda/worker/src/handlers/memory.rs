@@ -267,7 +267,8 @@ pub fn cuMemHostRegister_v2(
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     let area = map_kept(cx, &mut window, address, bytesize)?;
-    let registered = register(cx, &mut window, area.base, area.bytes, bytesize, flags, home);
+    let range = Pinned { base: area.base, bytes: area.bytes, used: bytesize };
+    let registered = register(cx, &mut window, range, flags, home);
     registered.inspect_err(|_| window.unmap(area.base))
 }
 
@@ -288,7 +289,7 @@ pub fn window_register(
     check_register_flags(flags)?;
     let mut window = cx.session.window();
     window.check_unregistered(base, bytesize)?;
-    register(cx, &mut window, base, bytesize, bytesize, flags, home)
+    register(cx, &mut window, Pinned { base, bytes: bytesize, used: bytesize }, flags, home)
 }
 
 fn check_register_flags(flags: u32) -> CuResult<()> {
@@ -306,17 +307,23 @@ fn map_kept(cx: &mut CallContext<'_>, window: &mut Window, address: u64, bytesiz
     window.map(&pieces, address, kept.tag, false)
 }
 
-/// Registers adjacent areas, none of which is registered, as a range of `used` bytes. The GPU must not write pages
+/// A range of adjacent areas, of which the program uses the first `used` bytes.
+struct Pinned {
+    base: u64,
+    bytes: u64,
+    used: u64,
+}
+
+/// Registers a range, of which nothing is registered. The GPU must not write pages
 /// that the guest's process may not write, whatever `flags` that process has passed.
 fn register(
     cx: &CallContext<'_>,
     window: &mut Window,
-    base: u64,
-    bytes: u64,
-    used: u64,
+    range: Pinned,
     flags: u32,
     home: Home,
 ) -> CuResult<(DevicePtr,)> {
+    let Pinned { base, bytes, used } = range;
     let address = base as *mut std::ffi::c_void;
     let read_only = flags & HOST_READ_ONLY != 0 || !window.is_writable(base, bytes);
     let (flags, origin) = match read_only {

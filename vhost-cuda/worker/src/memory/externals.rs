@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 1 << 16;
 
 /// An allocation that was imported.
 #[derive(Debug)]
-struct Block {
+pub struct Block {
     bytes: u64,
     /// The session's own allocation.
     own: Option<u64>,
@@ -61,6 +61,13 @@ pub struct Externals {
     arrays: HashMap<u64, Mapping>,
 }
 
+impl Block {
+    /// An allocation that counts as `own` or, without one, by its bytes.
+    pub fn new(bytes: u64, own: Option<u64>) -> Self {
+        Self { bytes, own, users: 0 }
+    }
+}
+
 impl Externals {
     /// Returns whether there is no external memory.
     pub fn is_empty(&self) -> bool {
@@ -82,19 +89,18 @@ impl Externals {
         self.blocks.contains_key(token)
     }
 
-    /// Enters an import that the driver has made in the context `home`, of memory that counts as `own` or, if
-    /// it was not known before, by its bytes. Returns true for the first import of that memory.
+    /// Enters an import that the driver has made in the context `home`, of memory that is `block` if it was not known before.
+    /// Returns true for the first import of that memory.
     pub fn import(
         &mut self,
         name: u64,
         raw: CUexternalMemory,
         token: Token,
-        bytes: u64,
-        own: Option<u64>,
+        block: Block,
         home: Home,
     ) -> bool {
         self.imports.insert(name, Import { raw: raw as usize, token, home });
-        let block = self.blocks.entry(token).or_insert(Block { bytes, own, users: 0 });
+        let block = self.blocks.entry(token).or_insert(block);
         block.users += 1;
         block.users == 1
     }
@@ -192,8 +198,7 @@ mod tests {
             name,
             std::ptr::without_provenance_mut(1),
             TOKEN,
-            4096,
-            own,
+            Block::new(4096, own),
             Home { context: 3, device: 0 },
         )
     }

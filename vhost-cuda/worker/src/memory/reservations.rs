@@ -9,7 +9,7 @@ use vhost_cuda_common::exchange::Token;
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 
 use super::array_maps::{ArrayMaps, ArrayName, Changes, Part};
-use super::externals::{Externals, Unused};
+use super::externals::{Block, Externals, Unused};
 use crate::gpu::{
     ACCESS_READ_WRITE, CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, LOCATION_DEVICE,
     RawAccess, RawAllocation,
@@ -371,7 +371,7 @@ impl Reservations {
     /// Enters an import of external memory, made in the context `home`.
     pub fn import(&mut self, name: u64, raw: CUexternalMemory, token: Token, bytes: u64, home: Home) {
         let own = self.offered.get(&token).copied();
-        if self.externals.import(name, raw, token, bytes, own, home)
+        if self.externals.import(name, raw, token, Block::new(bytes, own), home)
             && let Some(allocation) = own.and_then(|name| self.allocations.get_mut(&name))
         {
             allocation.mapped += 1;

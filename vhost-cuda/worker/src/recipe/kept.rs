@@ -172,8 +172,7 @@ impl State {
     pub fn set(
         &mut self,
         find: Find<'_>,
-        key: Key,
-        identity: Identity,
+        (key, identity): (Key, Identity),
         setting: Setting,
         call: Call,
         uses: Vec<(Key, Identity)>,

@@ -159,7 +159,7 @@ pub fn restore_setting(session: &SessionState, bytes: &[u8]) -> CuResult<()> {
     let parts = parts.iter().filter_map(|part| call.arguments.get(part.clone())).flatten().copied();
     let setting = (*setting, parts.collect());
     let find = |key: &Key| find(session, key);
-    session.recipe.0.lock().set(&find, key, Identity::Name, setting, call, Vec::new());
+    session.recipe.0.lock().set(&find, (key, Identity::Name), setting, call, Vec::new());
     Ok(())
 }
 

@@ -131,7 +131,7 @@ fn note_call(
             };
             let parts = parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied();
             let setting = (*setting, parts.collect());
-            recipe.0.lock().set(&find, key, identity, setting, call(bulk), uses);
+            recipe.0.lock().set(&find, (key, identity), setting, call(bulk), uses);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use virtio_cuda_client::protocol::{Opcode, StreamId};
 use virtio_cuda_client::transport::Pieces;
-use virtio_cuda_client::{CudaError, calls, idle, trace};
+use virtio_cuda_client::{CudaError, calls, idle, order, trace};
 
 use crate::api::PER_THREAD;
 use crate::entry::Api;
@@ -77,6 +77,6 @@ fn divide(api: Api, copy: &LinearCopy, transfer: Transfer) -> Result<Pieces, Cud
         return Ok(Pieces { at_once: 1, ..pieces });
     }
     // Orders the pieces after earlier calls, from whichever thread they are sent.
-    api.driver.session.order_copy(api.caller(), api.context()?, copy.stream)?;
+    order::before_copy(api.driver.session, api.caller(), api.context()?, copy.stream)?;
     Ok(pieces)
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use virtio_cuda_client::protocol::{DevicePtr, EventId};
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -110,7 +110,7 @@ impl Drop for Staging {
         let Some(driver) = Driver::get() else { return };
         for (event, _) in self.events.drain(..) {
             // The event ended with its context, or the session is lost.
-            let _ = calls::cuEventDestroy_v2(&mut driver.session.internal(), event);
+            let _ = calls::cuEventDestroy_v2(&mut Call::internal(driver.session), event);
         }
         // The worker ends the registration after the GPU's work on the pages.
         driver.unpin(&self.attached.pinned);

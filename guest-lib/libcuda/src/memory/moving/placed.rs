@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuda_abi::CUmemLocation;
 use virtio_cuda_client::protocol::{AllocationId, AllocationProperties, DevicePtr, Location, WINDOW_BYTES};
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -78,8 +78,8 @@ impl Api {
         let allocation = self.map_device_memory(address, bytes, context)?;
         // The reverted steps have just succeeded, so only a lost session can refuse this.
         undo.push(move || {
-            let _ = calls::cuMemUnmap(&mut session.internal(), DevicePtr(address), bytes);
-            let _ = calls::cuMemRelease(&mut session.internal(), allocation);
+            let _ = calls::cuMemUnmap(&mut Call::internal(session), DevicePtr(address), bytes);
+            let _ = calls::cuMemRelease(&mut Call::internal(session), allocation);
         });
         let no_memory = |error| {
             log::debug!("Pages at {address:#x}: {error}");
@@ -126,9 +126,9 @@ impl Api {
             usage: 0,
         };
         calls::cuMemCreate(&mut self.call(), allocation, bytes, properties, 0)?;
-        undo.push(move || _ = calls::cuMemRelease(&mut session.internal(), allocation));
+        undo.push(move || _ = calls::cuMemRelease(&mut Call::internal(session), allocation));
         calls::cuMemMap(&mut self.call(), at, bytes, 0, allocation, 0)?;
-        undo.push(move || _ = calls::cuMemUnmap(&mut session.internal(), at, bytes));
+        undo.push(move || _ = calls::cuMemUnmap(&mut Call::internal(session), at, bytes));
         // All devices can access managed memory.
         for device in 0..self.driver.devices.count() {
             calls::cuMemSetAccess(&mut self.call(), at, bytes, self.location(device), READ_WRITE)?;
@@ -184,7 +184,7 @@ impl Driver {
         moving: &Moving,
         allocation: AllocationId,
     ) -> Result<(), CudaError> {
-        calls::cuMemUnmap(&mut self.session.internal(), DevicePtr(moving.address), moving.bytes)?;
-        calls::cuMemRelease(&mut self.session.internal(), allocation)
+        calls::cuMemUnmap(&mut Call::internal(self.session), DevicePtr(moving.address), moving.bytes)?;
+        calls::cuMemRelease(&mut Call::internal(self.session), allocation)
     }
 }

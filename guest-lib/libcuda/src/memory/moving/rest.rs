@@ -6,7 +6,7 @@
 
 use virtio_cuda_client::protocol::ContextId;
 use virtio_cuda_client::transport::UserMemory;
-use virtio_cuda_client::{CudaError, calls};
+use virtio_cuda_client::{Call, CudaError, calls};
 
 use crate::driver::Driver;
 use crate::entry::Api;
@@ -120,6 +120,6 @@ impl Driver {
         let Moving { address, bytes, .. } = *moving;
         self.unpin(pinned);
         self.session.transport().release(UserMemory { address: address as usize, bytes: bytes as usize });
-        calls::window_yield(&mut self.session.internal(), address, bytes)
+        calls::window_yield(&mut Call::internal(self.session), address, bytes)
     }
 }

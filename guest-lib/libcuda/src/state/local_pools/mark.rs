@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use virtio_cuda_client::protocol::{ContextId, EventId};
-use virtio_cuda_client::{Session, calls};
+use virtio_cuda_client::{Call, Session, calls};
 
 /// An event of this library that is recorded once.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         if !self.ended.load(Ordering::Acquire) {
-            let call = self.session.internal().context(ContextId(self.context));
+            let call = Call::internal(self.session).context(ContextId(self.context));
             if let Err(error) = calls::cuEventDestroy_v2(&mut call.unwatched(), self.event) {
                 log::debug!("Destroying a mark: {error}");
             }

@@ -19,6 +19,7 @@ use crate::vendor::refusal::Refusal;
 
 impl<'a> Attempt<'a> {
     /// Adds the argument of the parameter with that index.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one call, which its caller uses one by one")]
     pub(super) fn argument(
         &self,
         index: usize,

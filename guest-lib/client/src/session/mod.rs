@@ -2,48 +2,37 @@
 
 //! One process's connection to the device.
 
+pub(crate) mod control;
+pub(crate) mod lanes;
+mod outstanding;
+mod pace;
+
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, ContextId, Opcode, StreamId, agreed_version};
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Malformed, Opcode, Reader, Wire, agreed_version};
+use virtio_cuda_ring::{LANE_BYTES, LaneMemory};
 
-use crate::device::DeviceNode;
-use crate::lane::{self, Lanes};
-use crate::outstanding::{Outstanding, Permit};
-use crate::touched::{ORDER, Touched};
+use control::Payload;
+use lanes::{Lane, Lanes};
+use outstanding::{Outstanding, Permit};
+
+use crate::reply::Answer;
+use crate::touched::ORDER;
 use crate::transport::{Limits, Transport};
-use crate::virtio_user::{SOCKET_VARIABLE, VirtioUser};
-use crate::{Call, Caller, ClientError, CudaError, caller, calls, idle, logging, process};
+use crate::{Caller, ClientError, CudaError, process, thread};
 
 /// The maximum number of devices that a worker may report. Bounds the tables of this library.
 const MAX_DEVICES: u32 = 256;
 
 static CURRENT: OnceLock<Result<Session, CudaError>> = OnceLock::new();
 
-/// The process's session, opened by the first caller. A failure to open is final for the process, as it is
-/// in CUDA.
-pub fn open() -> Result<&'static Session, CudaError> {
-    open_over(|| match std::env::var_os(SOCKET_VARIABLE) {
-        Some(path) => Ok(Box::new(VirtioUser::connect(path.as_ref())?)),
-        None => Ok(Box::new(DeviceNode::open()?)),
-    })
-}
-
-/// As [`open`], over the transport that `connect` makes if there is no session yet.
-pub fn open_over(
-    connect: impl FnOnce() -> Result<Box<dyn Transport>, ClientError>,
+/// Returns the process's session. The first caller opens it, by `open`.
+pub(crate) fn current_or(
+    open: impl FnOnce() -> Result<Session, CudaError>,
 ) -> Result<&'static Session, CudaError> {
-    process::check()?;
-    let session = CURRENT.get_or_init(|| {
-        logging::install();
-        process::watch_forks();
-        connect().and_then(Session::over).map_err(|error| {
-            log::error!("{error}");
-            error.result()
-        })
-    });
-    session.as_ref().map_err(|error| *error)
+    CURRENT.get_or_init(open).as_ref().map_err(|error| *error)
 }
 
 /// Returns the process's session, if it is open.
@@ -79,7 +68,8 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    fn over(transport: Box<dyn Transport>) -> Result<Self, ClientError> {
+    /// Opens a session over a transport.
+    pub(crate) fn over(transport: Box<dyn Transport>) -> Result<Self, ClientError> {
         let limits = transport.limits();
         let lanes = Lanes::new(limits.outstanding);
         let mut session = Self {
@@ -116,29 +106,52 @@ impl Session {
     }
 
     fn hello(&self, version: u32) -> Result<(u32, i32, u32), ClientError> {
-        calls::session_hello(&mut self.internal().direct(), version).map_err(|error| {
-            if self.lost.load(Ordering::Relaxed) {
-                ClientError::SessionLost
-            } else {
-                log::error!("The worker refused the session: {error}");
-                ClientError::Protocol
-            }
-        })
+        let facts =
+            |reader: &mut Reader<'_>| Ok((Wire::take(reader)?, Wire::take(reader)?, Wire::take(reader)?));
+        self.own_call(Opcode::session_hello, thread::number(), &[&version.to_le_bytes()], facts).map_err(
+            |error| {
+                if self.lost.load(Ordering::Relaxed) {
+                    ClientError::SessionLost
+                } else {
+                    log::error!("The worker refused the session: {error}");
+                    ClientError::Protocol
+                }
+            },
+        )
+    }
+
+    /// Makes a call of the session itself, in the name of a thread.
+    fn own_call<T>(
+        &self,
+        opcode: Opcode,
+        thread: u32,
+        arguments: &[&[u8]],
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, CudaError> {
+        process::check()?;
+        self.control(opcode, &Payload::new(opcode, thread, Caller::Internal, arguments), take).result
+    }
+
+    /// Sends a call through the request queue at once, whatever was posted before.
+    pub(crate) fn control<T>(
+        &self,
+        opcode: Opcode,
+        payload: &Payload,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Answer<T> {
+        let answer = self.check().and_then(|()| {
+            // Those of lanes have theirs for certain.
+            let _permit = (opcode != Opcode::session_wait).then(|| self.outstanding());
+            control::send(self.transport(), payload, take)
+        });
+        answer
+            .inspect(|answer| log::trace!("{}: {:?}", opcode.name(), answer.result.as_ref().err()))
+            .unwrap_or_else(|error| Answer::of(Err(self.failed(opcode, error))))
     }
 
     /// Returns whether the worker has this call, too.
     pub(crate) fn knows(&self, opcode: Opcode) -> bool {
         opcode.since() <= self.version
-    }
-
-    /// Starts a call.
-    pub fn call(&self, caller: Caller) -> Call<'_> {
-        Call::new(self, caller)
-    }
-
-    /// Starts a call that no entry point makes for the program.
-    pub fn internal(&self) -> Call<'_> {
-        self.call(Caller::Internal)
     }
 
     /// Bounds of one call.
@@ -161,49 +174,32 @@ impl Session {
         self.transport.as_ref()
     }
 
-    /// Takes kept pages back.
-    pub fn unpin(&self, tag: u64) -> Result<(), CudaError> {
-        process::check()?;
-        // Posted calls may use the pages.
-        lane::order(self, Some(&Touched::everything()), Caller::Internal)?;
-        let _permit = self.outstanding();
-        self.check().and_then(|()| self.transport.unpin(tag)).map_err(|error| error.result())
-    }
-
-    /// Waits until the calls posted so far that must precede a copy in `stream` are executed, as every call except a direct one
-    /// does by itself.
-    ///
-    /// Errors: that of an earlier posted call, for the program.
-    pub fn order_copy(&self, caller: Caller, context: ContextId, stream: StreamId) -> Result<(), CudaError> {
-        process::check()?;
-        let mut touched = Touched::of(Opcode::cuMemcpyAsync, context.0, false);
-        touched.add(&stream);
-        lane::order(self, Some(&touched), caller)
-    }
-
-    /// Returns whether the device has no work for this process, and no error of a posted call to report to the calling thread.
-    pub fn is_idle(&self) -> bool {
-        idle::is_idle() && self.is_settled()
-    }
-
-    /// Returns whether `stream` has no work, and there is no error of a posted call to report to the calling thread.
-    pub fn is_stream_idle(&self, context: ContextId, stream: StreamId) -> bool {
-        idle::is_stream_idle(context, stream) && self.is_settled()
-    }
-
-    fn is_settled(&self) -> bool {
-        !lane::has_deferred_error() && !caller::has_left() && process::check().is_ok() && self.check().is_ok()
-    }
-
     /// The lanes of its threads.
     pub(crate) fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// Wakes the executor of the calling thread and sleeps until record `reply` of its lane is answered (if not 0) and
+    /// Returns a lane that no thread uses.
+    pub(crate) fn take_lane(&self) -> Option<Box<Lane>> {
+        self.lanes.take(|| {
+            let _permit = self.outstanding();
+            let (base, tag) = self.transport.share(LANE_BYTES)?;
+            // SAFETY: the transport has mapped that many bytes at a page's start, for good.
+            Ok((unsafe { LaneMemory::new(base) }, tag))
+        })
+    }
+
+    /// Makes the lane that of the calling thread: its positions begin at `begins`.
+    pub(crate) fn set_up_lane(&self, lane: &Lane, begins: u64) -> Result<(), CudaError> {
+        let (tag, index, begins) = (lane.tag.to_le_bytes(), lane.index.to_le_bytes(), begins.to_le_bytes());
+        self.own_call(Opcode::session_lane, thread::number(), &[&tag, &index, &begins], |_| Ok(()))
+    }
+
+    /// Wakes the executor of a thread and sleeps until record `reply` of its lane is answered (if not 0) and
     /// `consumed` bytes are consumed.
-    pub(crate) fn wait_for_lane(&self, reply: u64, consumed: u64) -> Result<(), ClientError> {
-        calls::session_wait(&mut self.internal().direct(), reply, consumed).map_err(|_| match self.check() {
+    pub(crate) fn wait_for_lane(&self, thread: u32, reply: u64, consumed: u64) -> Result<(), ClientError> {
+        let arguments: [&[u8]; 2] = [&reply.to_le_bytes(), &consumed.to_le_bytes()];
+        self.own_call(Opcode::session_wait, thread, &arguments, |_| Ok(())).map_err(|_| match self.check() {
             Err(lost) => lost,
             Ok(()) => ClientError::Protocol,
         })

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::Session;
 use crate::transport::{Limits, Pieces, Reply, Request, Transport, UserMemory};
-use crate::{ClientError, CudaError, calls};
+use crate::{Call, ClientError, CudaError, calls};
 
 /// A worker that knows the versions from `oldest` to `newest`, as `session_hello` of the daemon answers.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn session(oldest: u32, newest: u32) -> (Result<Session, ClientError>, Calls) {
 /// The result of a call of the newest version, and whether it came to the worker.
 fn newest_call(session: &Session, calls: &Calls) -> (Result<u64, CudaError>, bool) {
     assert_eq!(Opcode::cuDeviceGetCliqueCount.since(), 5);
-    let result = calls::cuDeviceGetCliqueCount(&mut session.internal().direct(), DeviceOrdinal(0));
+    let result = calls::cuDeviceGetCliqueCount(&mut Call::internal(session).direct(), DeviceOrdinal(0));
     let came = calls.lock().expect("no panic").contains(&(Opcode::cuDeviceGetCliqueCount as u32));
     (result, came)
 }
@@ -111,8 +111,11 @@ fn an_older_worker_gets_only_calls_that_it_knows() {
     let (session, calls) = session(OLDEST_CALL_TABLE_VERSION - 1, OLDEST_CALL_TABLE_VERSION);
     let session = session.expect("a session");
     assert_eq!(newest_call(&session, &calls), (Err(CudaError::NOT_SUPPORTED), false));
-    let known =
-        calls::cuDeviceCanAccessPeer(&mut session.internal().direct(), DeviceOrdinal(0), DeviceOrdinal(1));
+    let known = calls::cuDeviceCanAccessPeer(
+        &mut Call::internal(&session).direct(),
+        DeviceOrdinal(0),
+        DeviceOrdinal(1),
+    );
     assert_ne!(known, Err(CudaError::NOT_SUPPORTED));
     assert!(calls.lock().unwrap().contains(&(Opcode::cuDeviceCanAccessPeer as u32)));
 }
