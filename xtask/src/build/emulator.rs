@@ -25,14 +25,23 @@ const MAX_KEPT: usize = 3;
 const MARK: &str = "kept";
 const LIBCUDA: &str = "libcuda.so.1";
 const LIBRARIES: &str = "libraries";
-/// Other sources that its libraries depend on: settings of the compiler and the linker.
-const BUILT_BY: [&str; 5] =
-    ["Cargo.toml", ".cargo", "guest-lib/oldest_libc.c", "xtask/src/build", "xtask/src/emulator.rs"];
+/// Its sources, and all that they use: their packages need not be named one by one, and build scripts read lists of names. Then
+/// settings of the compiler and the linker.
+const SOURCES: [&str; 8] = [
+    "cuda-emulator",
+    "protocol",
+    "tests/fuzz",
+    "Cargo.toml",
+    ".cargo",
+    "guest-lib/oldest_libc.c",
+    "xtask/src/build",
+    "xtask/src/emulator.rs",
+];
 
 /// The cache's folder for the emulator of these sources. It is complete if that has passed its tests.
 pub fn entry(paths: &Paths) -> Result<Entry> {
     let (folders, others) = inputs::packages(&paths.root, &EMULATOR)?;
-    let places: Vec<&str> = folders.iter().map(String::as_str).chain(BUILT_BY).collect();
+    let places: Vec<&str> = folders.iter().map(String::as_str).chain(SOURCES).collect();
     let others = others.into_iter().collect::<Vec<_>>().join("\n");
     let key = inputs::toolchain()?.input("profile", paths.profile).input("packages", &others);
     Ok(Entry::new(&paths.cache, THING, inputs::files(key, &paths.root, &places)?))

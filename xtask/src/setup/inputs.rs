@@ -2,13 +2,12 @@
 //! The inputs of checks. A check that has passed with the same inputs on this machine need not run again; one that has failed
 //! always runs again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
 use super::cache::{Entry, Key, c_compiler_version};
 use crate::paths::Paths;
@@ -77,42 +76,24 @@ pub fn files<T: AsRef<str>>(key: Key, root: &Path, places: &[T]) -> Result<Key> 
     })
 }
 
-/// The packages that `packages` are made of: folders below the repository, and the names with versions of all others. Their own
-/// tests count, those of their dependencies do not.
+/// The packages that `packages` are made of, with the features that these need: folders below the repository, and the names,
+/// versions and features of all. Their own tests count, those of their dependencies do not.
 pub fn packages(root: &Path, packages: &[&str]) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["metadata", "--format-version=1", "--locked"]).current_dir(root);
-    let metadata: Value = serde_json::from_str(&output_of(&mut cargo)?)?;
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let of_all: HashMap<String, Value> =
-        list(&metadata["packages"]).into_iter().map(|package| (text(&package["id"]), package)).collect();
-    let nodes: HashMap<String, Value> =
-        list(&metadata["resolve"]["nodes"]).into_iter().map(|node| (text(&node["id"]), node)).collect();
-    let is_own = |id: &str| {
-        let package = &of_all[id];
-        package["source"].is_null() && packages.contains(&text(&package["name"]).as_str())
-    };
-    let mut left: Vec<String> = of_all.keys().filter(|id| is_own(id)).cloned().collect();
-    let (mut seen, mut folders, mut others) = (HashSet::new(), BTreeSet::new(), BTreeSet::new());
-    while let Some(id) = left.pop() {
-        if !seen.insert(id.clone()) {
-            continue;
-        }
-        let package = of_all.get(&id).with_context(|| format!("Cargo knows no package {id}"))?;
-        match package["source"].as_str() {
-            Some(_) => drop(others.insert(id.clone())),
-            None => {
-                let manifest = text(&package["manifest_path"]);
-                let folder = Path::new(&manifest).parent().context("A package has no folder")?;
-                let folder = folder.strip_prefix(root).unwrap_or(folder);
+    cargo.args(["tree", "--locked", "--prefix=none", "--format={p}|{f}"]).current_dir(root);
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    let (mut folders, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for line in output_of(&mut cargo)?.lines().filter(|line| !line.is_empty()) {
+        // A package that was listed before ends with a mark.
+        let line = line.trim_end_matches(" (*)");
+        match line.split_once(" (/") {
+            None => drop(others.insert(line.to_owned())),
+            Some((name, rest)) => {
+                let (folder, features) = rest.split_once(")|").context("cargo tree prints no features")?;
+                let folder = Path::new("/").join(folder);
+                let folder = folder.strip_prefix(root.canonicalize()?).unwrap_or(&folder).to_owned();
                 folders.insert(folder.to_string_lossy().into_owned());
-            }
-        }
-        for dependency in list(&nodes.get(&id).context("Cargo has resolved too little")?["deps"]) {
-            let kinds = list(&dependency["dep_kinds"]);
-            if is_own(&id) || kinds.iter().any(|kind| kind["kind"] != "dev") {
-                left.push(text(&dependency["pkg"]));
+                others.insert(format!("{name}|{features}"));
             }
         }
     }
