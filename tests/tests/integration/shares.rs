@@ -109,9 +109,15 @@ fn compete(kit: &Kit, weights: [u32; 2], mode: &[&str]) -> Result<[[f64; 2]; 2]>
 }
 
 fn shares_follow_weights(kit: &Kit) -> Result<()> {
-    // Long kernels, so that a program has the next one ready in time also on a busy machine.
-    let [[one, _], [other, _]] = compete(kit, [300, 100], &["long"])?;
-    ensure!((2.0..4.5).contains(&(one / other)), "charged {one:.2} s and {other:.2} s for weights 3:1");
+    let [[charged, waited], [charged_other, waited_other]] = compete(kit, [300, 100], &["long"])?;
+    let times = format!(
+        "charged {charged:.2} s and {charged_other:.2} s, held back {waited:.2} s and {waited_other:.2} s for weights 3:1"
+    );
+    eprintln!("{times}");
+    // On a busy machine the first program is not always ready, and the other one has its time. But while both are, they wait
+    // for each other by their weights.
+    ensure!((1.6..6.0).contains(&(waited_other / waited)), "{times}");
+    ensure!(charged > charged_other, "{times}");
     Ok(())
 }
 

@@ -2,9 +2,11 @@
 
 //! Ranks as threads and as processes, without a device: the operations run where they are called.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, thread};
@@ -43,7 +45,13 @@ pub fn withdraw(_: &Handle) {}
 /// Addresses that are no longer device memory.
 static FREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
+thread_local! {
+    /// Counts the looks of this thread at device memory.
+    static LOOKS: RefCell<Arc<AtomicUsize>> = RefCell::default();
+}
+
 pub fn reaches(address: usize, bytes: usize) -> bool {
+    LOOKS.with_borrow(|looks| looks.fetch_add(1, Ordering::Relaxed));
     !FREED.lock().unwrap().iter().any(|freed| (address..address + bytes).contains(freed))
 }
 
@@ -289,11 +297,18 @@ fn memory_that_goes_during_a_wait_is_not_written() {
             let peer = if function == Function::Receive { 1 } else { 0 };
             let receives = operation(function, &sent, &mut buffer, count, peer);
             let last = &raw const buffer[count - 1] as usize;
+            let looks = Arc::<AtomicUsize>::default();
             let waiting = {
-                let communicator = communicator.clone();
-                scope.spawn(move || run(&communicator, &[Operation { reduction, ..receives }]))
+                let (communicator, looks) = (communicator.clone(), looks.clone());
+                scope.spawn(move || {
+                    LOOKS.set(looks);
+                    run(&communicator, &[Operation { reduction, ..receives }]);
+                })
             };
-            thread::sleep(Duration::from_millis(50));
+            // At what it reads and writes before it begins, and then as often as it waits.
+            while looks.load(Ordering::Relaxed) < 6 {
+                thread::yield_now();
+            }
             FREED.lock().unwrap().push(last);
             let mut of_other = vec![0_f32; count];
             let function = if function == Function::Receive { Function::Send } else { function };
