@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use vhost_cuda_common::budget::Budget;
 use vhost_cuda_common::link::{
-    Frame, FromWorker, POOL_BLOCK_BYTES, TO_MEMORY, pool_of, receive_frame, send_reply,
+    Frame, FromWorker, POOL_BLOCK_BYTES, TO_MEMORY, TO_POOL, pool_of, receive_frame, send_reply,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_SESSION_LOST};
 
