@@ -107,6 +107,17 @@ impl Share {
         self.own().fetch_sub(bytes, Ordering::SeqCst);
     }
 
+    /// Returns whether the machine is within its limit if this session is charged for `bytes` beside its first context.
+    pub fn allows(&self, bytes: u64) -> bool {
+        let others = self.sum().saturating_sub(self.own().load(Ordering::SeqCst));
+        others.saturating_add(CONTEXT_BYTES).saturating_add(bytes) <= self.limit_with_context()
+    }
+
+    /// Sets the session's charge to `bytes` beside its first context.
+    pub fn settle(&self, bytes: u64) {
+        self.own().store(CONTEXT_BYTES.saturating_add(bytes), Ordering::SeqCst);
+    }
+
     /// Returns all bytes of the machine, and the free ones.
     pub fn memory(&self) -> (u64, u64) {
         let free = self.limit_with_context().saturating_sub(self.sum()).min(self.terms.limit);

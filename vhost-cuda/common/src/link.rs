@@ -109,7 +109,7 @@ pub const TO_STAY: u32 = 20;
 /// [`TO_REGION`] and [`TO_MEMORY`], before all else. The payload is the maximum host memory for contents in bytes (`u64`). Answered as
 /// [`TO_SAVE`]. The session is suspended deeply then, as it was in the worker before. After a failure this worker is of no use.
 ///
-/// The account has the counter of the worker before, which gives its charges back before it writes to the pipe.
+/// The account has the counter of the worker before, which has ended when this one charges the machine again.
 pub const TO_ENTER: u32 = 21;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -60,7 +60,7 @@ fn workers(controlled: &mut Controlled) -> Result<Vec<u32>> {
 
 fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
     let mut controlled = Controlled::start(kit, &ONE_GPU, None)?;
-    let program = controlled.program(kit, &["16", "times"])?;
+    let program = controlled.program(kit, &["16", "idle"])?;
     let before = session(&controlled, STATUS)?;
     let mut seen = workers(&mut controlled)?;
     ensure!(seen.len() == 1, "{seen:?}");
@@ -142,6 +142,11 @@ fn programs_and_workers_end_at_any_moment(kit: &Kit) -> Result<()> {
     let mut controlled = Controlled::start(kit, &ONE_GPU, None)?;
     let mut random = fastrand::Rng::with_seed(56);
     let mut renewals = 0;
+    let program = controlled.program(kit, &["16", "work"])?;
+    let begun = Instant::now();
+    controlled.ask(RENEW)?;
+    let once = begun.elapsed().as_micros() as u64;
+    finish(program)?;
     for round in 0..ROUNDS {
         let program = controlled.program(kit, &["16", "work"])?;
         let control = controlled.control.clone();
@@ -155,7 +160,7 @@ fn programs_and_workers_end_at_any_moment(kit: &Kit) -> Result<()> {
             }
             count
         });
-        thread::sleep(Duration::from_micros(random.u64(..400_000)));
+        thread::sleep(Duration::from_micros(random.u64(..3 * once)));
         // The program, or its workers: the old one, the fresh one, or both.
         match round % 3 {
             0 => program.signal(libc::SIGKILL),

@@ -20,7 +20,7 @@ use log::error;
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
-    self, FROM_REPLY, FROM_WAKE, TO_ENTER, TO_LEAVE, TO_POOL, TO_STAY, ToWorker, VERSION_OF_ENTERING,
+    self, FROM_REPLY, FROM_WAKE, TO_ENTER, TO_LEAVE, TO_STAY, ToWorker, VERSION_OF_ENTERING,
 };
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::REPLY_OK;
@@ -211,72 +211,6 @@ impl Session {
                 self.send(Outgoing::of(&ToWorker { kind: TO_STAY, ..ToWorker::default() }, &[]));
             }
             self.send_waiting(&mut state);
-        }
-    }
-
-    /// Ends a worker that was to take the place of the present one, and waits for its end: it may have mapped pages of the guest.
-    pub(super) fn end_fresh(&self) {
-        let fresh = self.state.lock().fresh.as_ref().map(|fresh| fresh.assigned.clone());
-        if let Some(fresh) = fresh {
-            self.reap(&fresh.worker);
-            self.state.lock().fresh = None;
-            self.ended.notify_all();
-        }
-    }
-
-    /// Called when the present worker has ended, or must end. Goes over to the worker that has the session instead. Returns false if
-    /// there is none: the session ends.
-    pub(super) fn change_over(&self) -> bool {
-        let old = self.assigned();
-        let goes_over = |state: &State| {
-            let goes_over = state.has_entered() && state.phase == Phase::Open;
-            self.is_leaving.store(!goes_over, Ordering::Release);
-            goes_over
-        };
-        if !goes_over(&self.state.lock()) {
-            return false;
-        }
-        // Before the other one answers anything: this one may write pages of the guest until then.
-        self.reap(&old.worker);
-        let _permit = freeze::permit();
-        let mut state = self.state.lock();
-        let fresh = if goes_over(&state) { state.fresh.take() } else { None };
-        let Some(Fresh { assigned, memory_changed, .. }) = fresh else { return false };
-        let mut past = self.past.lock();
-        *past = past.plus_ended(old.worker.statistics.totals());
-        *self.assigned.write() = assigned;
-        drop(past);
-        self.profile.asked.forget();
-        self.recipe.forget();
-        self.residence.renewed();
-        state.is_away = false;
-        if memory_changed {
-            self.memory_changed.store(true, Ordering::Release);
-        }
-        let pool_bytes = self.residence.pool_bytes();
-        if pool_bytes > 0 {
-            let header = ToWorker { kind: TO_POOL, ..ToWorker::default() };
-            self.send(Outgoing::of(&header, pool_bytes.as_bytes()));
-        }
-        self.send_waiting(&mut state);
-        drop(state);
-        self.ended.notify_all();
-        true
-    }
-
-    /// Sends what has waited to the present worker, in the order in which it came.
-    fn send_waiting(&self, state: &mut State) {
-        if self.memory_changed.load(Ordering::Acquire) {
-            self.send(Outgoing::Memory);
-        }
-        let waiting = state.outstanding.iter_mut().filter_map(|(&id, call)| {
-            let frame = call.waiting.take()?;
-            Some((id, frame, call.charge.clone()))
-        });
-        let mut waiting: Vec<_> = waiting.collect();
-        waiting.sort_unstable_by_key(|(id, ..)| *id);
-        for (id, frame, charge) in waiting {
-            self.send(Outgoing::Frame(frame, id, Some(charge)));
         }
     }
 }

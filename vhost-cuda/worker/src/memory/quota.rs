@@ -45,6 +45,18 @@ pub enum Holder {
     Freed(usize),
 }
 
+/// What the machine's counter of the session has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Counter {
+    /// The charges of this worker.
+    #[default]
+    Own,
+    /// Those of the worker that the session is leaving for this one. This one changes nothing.
+    OfTheOther,
+    /// The same, but that worker has ended when this one charges next.
+    Left,
+}
+
 /// The charges of a session.
 #[derive(Debug, Default)]
 pub struct Quota {
@@ -57,8 +69,7 @@ pub struct Quota {
     primaries: BTreeSet<i32>,
     /// True if a charge was refused since [`Quota::take_refusal`].
     refused: bool,
-    /// True while the machine is not charged ([`Quota::set_left`]).
-    left: bool,
+    counter: Counter,
     /// Bytes, and the context with which they end (0: none).
     holders: HashMap<Holder, (u64, u64)>,
 }
@@ -97,17 +108,36 @@ impl Quota {
         self.machine = Some(machine);
     }
 
-    /// Gives all charges back to the machine, or takes them again: whether the session leaves for another worker, which charges the same. The
-    /// charges of this worker do not change meanwhile.
-    pub fn set_left(&mut self, left: bool) {
-        let primaries = self.primaries.len() as u64 * CONTEXT_BYTES;
-        let before = std::mem::replace(&mut self.left, left);
-        if let Some(machine) = self.machine.as_ref().filter(|_| before != left) {
-            match left {
-                true => machine.discharge(self.used.saturating_add(primaries)),
-                false => machine.force(self.used.saturating_add(primaries)),
-            }
+    /// Charges only the session from now on, because the machine is charged by the worker that it comes from. Both have one counter: if this
+    /// worker ends before it has the session, nothing has changed.
+    pub fn enter(&mut self) {
+        self.counter = Counter::OfTheOther;
+    }
+
+    /// Charges the machine again from the next charge on: the other worker has ended then.
+    ///
+    /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` if the machine may not have so much.
+    pub fn entered(&mut self) -> CuResult<()> {
+        let bytes = self.charged_to_machine();
+        if !self.machine.as_ref().is_none_or(|machine| machine.allows(bytes)) {
+            return Err(CudaError::OUT_OF_MEMORY);
         }
+        self.counter = Counter::Left;
+        Ok(())
+    }
+
+    fn charged_to_machine(&self) -> u64 {
+        (self.primaries.len() as u64 * CONTEXT_BYTES).saturating_add(self.used)
+    }
+
+    /// Returns the machine, whose counter has what this worker has charged so far. `None` while another worker charges it.
+    fn machine(&mut self) -> Option<&Share> {
+        let machine = self.machine.as_ref().filter(|_| self.counter != Counter::OfTheOther)?;
+        if self.counter == Counter::Left {
+            machine.settle(self.charged_to_machine());
+            self.counter = Counter::Own;
+        }
+        Some(machine)
     }
 
     /// Returns whether there is a limit.
@@ -137,7 +167,7 @@ impl Quota {
         let sum = self.used.checked_add(bytes).ok_or(CudaError::OUT_OF_MEMORY)?;
         if bytes > 0 {
             let fits = self.limit.is_none_or(|limit| sum <= limit);
-            if !fits || !self.machine.as_ref().is_none_or(|machine| machine.charge(bytes)) {
+            if !fits || !self.machine().is_none_or(|machine| machine.charge(bytes)) {
                 self.refused = true;
                 return Err(CudaError::OUT_OF_MEMORY);
             }
@@ -154,10 +184,10 @@ impl Quota {
     /// Gives back what [`Self::charge`] took.
     pub fn discharge(&mut self, bytes: u64) {
         let bytes = bytes.min(self.used);
-        self.set_used(self.used - bytes);
-        if let Some(machine) = &self.machine {
+        if let Some(machine) = self.machine() {
             machine.discharge(bytes);
         }
+        self.set_used(self.used - bytes);
     }
 
     /// Takes the blocks of an allocation that shares them.
@@ -206,7 +236,9 @@ impl Quota {
     pub fn force(&mut self, holder: Holder, bytes: u64) {
         let before = self.held(holder);
         let more = bytes.saturating_sub(before);
-        if let (Some(machine), true) = (&self.machine, more > 0) {
+        if more > 0
+            && let Some(machine) = self.machine()
+        {
             machine.force(more);
         }
         self.set_used(self.used.saturating_add(more));
@@ -258,7 +290,7 @@ impl Quota {
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
     pub fn retain_primary(&mut self, device: i32) -> CuResult<()> {
         let new = !self.primaries.contains(&device);
-        if new && !self.machine.as_ref().is_none_or(|machine| machine.charge(CONTEXT_BYTES)) {
+        if new && !self.machine().is_none_or(|machine| machine.charge(CONTEXT_BYTES)) {
             self.refused = true;
             return Err(CudaError::OUT_OF_MEMORY);
         }
@@ -268,11 +300,12 @@ impl Quota {
 
     /// Gives back what [`Self::retain_primary`] took.
     pub fn release_primary(&mut self, device: i32) {
-        if self.primaries.remove(&device)
-            && let Some(machine) = &self.machine
+        if self.primaries.contains(&device)
+            && let Some(machine) = self.machine()
         {
             machine.discharge(CONTEXT_BYTES);
         }
+        self.primaries.remove(&device);
     }
 
     /// Gives back a holder's charge.
@@ -362,11 +395,40 @@ mod tests {
         quota.charge(70).unwrap();
         assert!(quota.take_refusal() && !quota.take_refusal());
         assert_eq!(quota.memory(), Some((100, 30)));
-        quota.set_left(true);
-        assert_eq!((quota.memory(), quota.used()), (Some((100, 100)), 70));
-        quota.set_left(false);
-        assert_eq!(quota.memory(), Some((100, 30)));
         quota.discharge(1000);
         assert_eq!(quota.memory(), Some((100, 100)), "no more than was taken");
+    }
+
+    #[test]
+    fn two_workers_of_a_session_charge_its_machine_once() {
+        let account = Account::open(100, 1).unwrap();
+        let slot = account.join().unwrap().unwrap();
+        let joined = || {
+            let (terms, file) = slot.terms();
+            let mut quota = Quota::new(None);
+            quota.join(Share::map(terms, file).unwrap());
+            quota
+        };
+        let mut old = joined();
+        old.charge(70).unwrap();
+        let free = |quota: &Quota| quota.memory().map(|(_, free)| free);
+        // One that ends on its way leaves nothing.
+        let mut fails = joined();
+        fails.enter();
+        fails.charge(101).unwrap();
+        assert_eq!((fails.entered(), free(&old)), (Err(CudaError::OUT_OF_MEMORY), Some(30)));
+        drop(fails);
+        old.discharge(10);
+        old.charge(10).unwrap();
+        let mut fresh = joined();
+        fresh.enter();
+        fresh.charge(60).unwrap();
+        fresh.retain_primary(1).unwrap();
+        fresh.release_primary(1);
+        assert_eq!((fresh.entered(), free(&fresh)), (Ok(()), Some(30)), "the other one is charged");
+        drop(old);
+        fresh.discharge(5);
+        assert_eq!((free(&fresh), fresh.used()), (Some(45), 55));
+        assert!(fresh.charge(46).is_err() && fresh.charge(45).is_ok());
     }
 }

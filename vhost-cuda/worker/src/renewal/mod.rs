@@ -88,8 +88,6 @@ fn stop(session: &SessionState, executors: &mut Executors) -> Result<Vec<Left>, 
 }
 
 fn written(session: &SessionState, threads: &[Left], pipe: File) -> Result<u64, String> {
-    // The other worker charges the same while it reads.
-    session.allocations().quota.set_left(true);
     writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())
 }
 
@@ -101,7 +99,6 @@ pub fn stay(session: &SessionState) {
 }
 
 fn go_on(session: &SessionState) {
-    session.allocations().quota.set_left(false);
     session.order.set_left(false);
     CALLBACKS.set_left(false);
     session.suspension.is_moving.store(false, Ordering::Release);

@@ -92,6 +92,7 @@ pub fn session(
     if !is_new || session.devices.len() != 1 {
         return Err(malformed("this worker has a session, or several devices"));
     }
+    session.allocations().quota.enter();
     let (mut tables, mut part, mut last) = (Tables::default(), Vec::new(), kind::STATE);
     loop {
         let found = parts::read(&mut from, &mut part)?;
@@ -115,6 +116,8 @@ pub fn session(
     } else {
         saving::load_after(&part, from, state.name, &mut now.store)?;
     }
+    let charged = session.allocations().quota.entered();
+    charged.map_err(|error| malformed(&failed("its memory is more than its machine may have")(error)))?;
     let bytes = now.store.stored_bytes();
     *session.suspension.suspended.lock() = Some(now);
     session.gate.suspend();
