@@ -5,7 +5,6 @@ use virtio_cuda_ring::{Consumer, LANE_BYTES, LaneMemory};
 
 use super::order::Place;
 use crate::memory::window::Area;
-use crate::state::SessionState;
 
 /// A lane that no executor of this worker serves yet.
 #[derive(Debug)]
@@ -38,13 +37,6 @@ impl NewLane {
         let memory = memory(area)?;
         let consumer = Consumer::resume(memory.clone(), consumed).ok()?;
         Some(Self { consumer, memory, place, tag: area.tag })
-    }
-
-    /// Lets `--time-limit` end the calls of lane number `lane`, if there is one.
-    pub fn limit(&self, session: &SessionState, lane: u32) {
-        if let Some(limit) = &session.time_limit {
-            limit.add_lane(lane, self.memory.clone());
-        }
     }
 }
 
