@@ -4,12 +4,13 @@
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
 // * "graph": has a graph, and waits as "idle";
+// * "created": waits as "idle", with memory of cuMemCreate in one reservation;
 // * "times": waits as "idle", and compares times between events with what they were before, and with the host's clock;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
 // Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
 // or "all" for blocks on each one in turn.
 
-#include "check.h"
+#include "check_driver.h"
 
 #include <algorithm>
 #include <chrono>
@@ -102,10 +103,15 @@ class Times {
 
 class Memory {
   public:
-    Memory(size_t bytes, int device)
+    // Memory of cudaMalloc, or at these reserved addresses.
+    Memory(size_t bytes, int device, CUdeviceptr reserved = 0)
         : device_(device), count_(bytes / sizeof(unsigned)), expected_((count_ + STRIDE - 1) / STRIDE, 0) {
         CHECK(cudaSetDevice(device_));
-        CHECK(cudaMalloc(&values_, bytes));
+        if (reserved) {
+            create(bytes, reserved);
+        } else {
+            CHECK(cudaMalloc(&values_, bytes));
+        }
         CHECK(cudaMemset(values_, 0, bytes));
         for (cudaStream_t &stream : streams_) CHECK(cudaStreamCreate(&stream));
     }
@@ -129,6 +135,18 @@ class Memory {
     }
 
   private:
+    void create(size_t bytes, CUdeviceptr reserved) {
+        CUmemAllocationProp prop = {};
+        prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_};
+        CUmemGenericAllocationHandle handle;
+        CHECK_DRIVER(cuMemCreate(&handle, bytes, &prop, 0));
+        CHECK_DRIVER(cuMemMap(reserved, bytes, 0, handle, 0));
+        CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CHECK_DRIVER(cuMemSetAccess(reserved, bytes, &access, 1));
+        values_ = (unsigned *)reserved;
+    }
+
     int device_;
     size_t count_;
     std::vector<unsigned> expected_;
@@ -144,8 +162,14 @@ int main(int argc, char **argv) {
     const size_t bytes = std::strtoull(argv[1], nullptr, 10) << 20;
     std::signal(SIGTERM, end);
     std::vector<Memory> memory;
+    CUdeviceptr reserved = 0;
+    if (!std::strcmp(argv[2], "created")) {
+        CHECK(cudaSetDevice(device));
+        CHECK(cudaFree(nullptr));
+        CHECK_DRIVER(cuMemAddressReserve(&reserved, bytes, 0, 0, 0));
+    }
     for (size_t left = bytes; left; left -= std::min(left, BLOCK)) {
-        memory.emplace_back(std::min(left, BLOCK), device);
+        memory.emplace_back(std::min(left, BLOCK), device, reserved ? reserved + (bytes - left) : 0);
         if (on_all) device = (device + 1) % count;
     }
     const auto change_once = [&] { for (Memory &block : memory) block.change_once(); };

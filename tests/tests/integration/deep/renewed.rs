@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 6] =
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 const STATUS: &str = r#"{"do":"status"}"#;
 const TIMES: u64 = 3;
-const ROUNDS: u32 = 20;
+const ROUNDS: u32 = 12;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
@@ -33,6 +33,7 @@ pub fn collect(suite: &mut Suite) {
         });
     }
     suite.test("renewed::sessions_are_as_they_were", sessions_are_as_they_were);
+    suite.test("renewed::memory_of_reservations", memory_of_reservations);
     suite.test("renewed::with_the_daemons_program", with_the_daemons_program);
     suite.test("renewed::a_session_that_cannot_leave_goes_on", a_session_that_cannot_leave_goes_on);
     suite.test("renewed::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
@@ -80,6 +81,17 @@ fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
     let after = session(&controlled, STATUS)?;
     ensure!(after["renewals"] == TIMES && after["failures"] == 0, "{after}");
     ensure!(before["on_card_bytes"] == after["on_card_bytes"], "{before}, then {after}");
+    finish(program)
+}
+
+/// Memory of `cuMemCreate` is mapped at the same addresses by each worker.
+fn memory_of_reservations(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = controlled.program(kit, &["32", "created"])?;
+    for count in 1..=TIMES {
+        let renewed = session(&controlled, RENEW)?;
+        ensure!(renewed["renewals"] == count, "{renewed}");
+    }
     finish(program)
 }
 

@@ -32,7 +32,9 @@ pub fn session_lane(cx: &mut CallContext<'_>, tag: u64, lane: u32, begins: u64) 
     let area = cx.session.window().find(tag, true).ok_or(CudaError::INVALID_VALUE)?;
     let place = cx.session.order.take(lane, begins).ok_or(CudaError::INVALID_VALUE)?;
     let new = NewLane::set_up(&area, place).ok_or(CudaError::INVALID_VALUE)?;
-    cx.session.time_limit.iter().for_each(|limit| limit.add_lane(lane, new.memory.clone()));
+    if let Some(limit) = &cx.session.time_limit {
+        limit.add_lane(lane, new.memory.clone());
+    }
     cx.thread.new_lane = Some(new);
     cx.thread.lane = Some(lane);
     Ok(())

@@ -152,8 +152,8 @@ impl Executors {
     fn start_again(&mut self, left: Left, place: Option<LeftPlace>) -> Result<(), u32> {
         let number = left.number;
         let lane = place.map(|place| place.take_up().ok_or(REPLY_INVALID)).transpose()?;
-        if let (Some(lane), Some(number)) = (&lane, left.lane_number) {
-            self.session.time_limit.iter().for_each(|limit| limit.add_lane(number, lane.memory.clone()));
+        if let (Some(lane), Some(number), Some(limit)) = (&lane, left.lane_number, &self.session.time_limit) {
+            limit.add_lane(number, lane.memory.clone());
         }
         let waits = Arc::<Waits>::default();
         let at = left.lane.as_ref().map_or_else(Position::default, LeftLane::position);
