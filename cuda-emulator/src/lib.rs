@@ -3,8 +3,6 @@
 //! by host threads (`execute`) on an address space of its own (`memory`). Hot functions are translated (`jit`) and then
 //! entered by the executor (`native`).
 
-#![allow(clippy::too_many_arguments, reason = "many functions have the arguments of a C function")]
-
 mod checks;
 mod code;
 pub use code::program;

@@ -4,7 +4,7 @@
 //! host function in the handle's stream ([`stream`]), so that order, events and captured graphs work. A function that
 //! is not implemented here returns the library's `not_supported`.
 
-#![allow(non_snake_case, clippy::too_many_arguments, clippy::missing_safety_doc)]
+#![allow(non_snake_case, clippy::missing_safety_doc)]
 
 pub mod cublas;
 pub mod cublaslt;

@@ -13,11 +13,13 @@ use cuda_abi::prototypes::{Parameter, Shape};
 use super::result::{CUresult, CuResult};
 
 /// Defines exported functions. A row is `cuName => function(arguments);` or `cuName + cuName_ptsz => function(arguments);`
-/// where the second name is the variant whose default stream is the per-thread one. Arguments are compared with the function's
-/// prototype. It is no function, because each name is a symbol with a type of its own.
+/// where the second name is the variant whose default stream is the per-thread one. Behind `as` stand the values that the Rust
+/// function gets in place of the arguments. Arguments are compared with the function's prototype. It is no function, because each name is a symbol with a type of its own.
 macro_rules! entries {
     (@prototype $name:ident ($($arg:ident: $type:ty),* $(,)?)) => { ::cuda_abi::check_prototype! { $name($($type),*) } };
-    (@one $name:ident ($($arg:ident: $type:ty),* $(,)?) $function:ident $stage:ident $($around:ident)?) => {
+    (@call $function:ident ($($arg:ident),*)) => { $function($($arg),*) };
+    (@call $function:ident ($($arg:ident),*) ($($given:tt)*)) => { $function($($given)*) };
+    (@one $name:ident ($($arg:ident: $type:ty),* $(,)?) $function:ident [$($given:tt)?] $stage:ident $($around:ident)?) => {
         #[doc = concat!("`", stringify!($name), "` of the CUDA driver API.")]
         ///
         /// # Safety
@@ -25,7 +27,7 @@ macro_rules! entries {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "CUDA's names and arguments")]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> $crate::driver::result::CUresult {
-            let body = || $function($($arg),*);
+            let body = || $crate::driver::ffi::entries! { @call $function ($($arg),*) $($given)? };
             $(let body = || $crate::driver::ffi::$around(body);)?
             $crate::driver::trace::told(
                 stringify!($name),
@@ -34,10 +36,13 @@ macro_rules! entries {
             )
         }
     };
-    ($stage:ident $($name:ident $(+ $variant:ident)? => $function:ident $args:tt;)*) => { $(
+    (@row $name:ident [$($variant:ident)?] $args:tt $function:ident $given:tt $stage:ident) => {
         $crate::driver::ffi::entries! { @prototype $name $args }
-        $crate::driver::ffi::entries! { @one $name $args $function $stage }
-        $($crate::driver::ffi::entries! { @one $variant $args $function $stage per_thread })?
+        $crate::driver::ffi::entries! { @one $name $args $function $given $stage }
+        $($crate::driver::ffi::entries! { @one $variant $args $function $given $stage per_thread })?
+    };
+    ($stage:ident $($name:ident $(+ $variant:ident)? => $function:ident $args:tt $(as $given:tt)?;)*) => { $(
+        $crate::driver::ffi::entries! { @row $name [$($variant)?] $args $function [$($given)?] $stage }
     )* };
 }
 pub(super) use entries;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Instructions other than branches and memory accesses.
 
+use std::ops::Range;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
@@ -104,8 +106,8 @@ impl Translator<'_, '_, '_> {
         }
         let target = flow.register(instr.ops[0]);
         let kind = kinds::result(flow, self.variant.shape, pc, &self.state);
-        if let Some(groups) = self.scalar_groups(kind) {
-            let new = self.lane_scalars(pc, op, &args, kind, groups, before)?;
+        if self.scalar_groups(kind).is_some() {
+            let new = self.lane_scalars(pc, op, &args, kind, before)?;
             self.define(pc, target, new);
             return Ok(());
         }
@@ -179,11 +181,10 @@ impl Translator<'_, '_, '_> {
         op: Op,
         args: &[Held],
         kind: Kind,
-        groups: usize,
         before: &Set,
     ) -> Result<Held, Untranslatable> {
         let mut results = Vec::new();
-        for group in 0..groups {
+        for group in 0..self.scalar_groups(kind).unwrap_or(0) {
             let mut values = Vec::new();
             for arg in args {
                 let Held::Scalars(_, bases) = arg else { return Err(Untranslatable("scalars expected")) };
@@ -384,7 +385,7 @@ impl Translator<'_, '_, '_> {
                 let lanes = LANES / bases.len();
                 for (group, base) in bases.iter().enumerate() {
                     let offset = place as usize + group * lanes * usize::from(bytes);
-                    self.write_steps(offset, *base, stride, bytes, group * lanes, lanes);
+                    self.write_steps(offset, *base, stride, bytes, group * lanes..(group + 1) * lanes);
                 }
             }
             Held::Condition(_) | Held::Bits(_) => {
@@ -403,15 +404,7 @@ impl Translator<'_, '_, '_> {
         Ok(())
     }
 
-    fn write_steps(
-        &mut self,
-        offset: usize,
-        base: Value,
-        stride: i64,
-        bytes: u8,
-        first: usize,
-        lanes: usize,
-    ) {
+    fn write_steps(&mut self, offset: usize, base: Value, stride: i64, bytes: u8, lanes: Range<usize>) {
         let (function, signature, kind) = if bytes == 8 {
             (calls::write_long_words as *const () as i64, self.signatures.long_words, I64)
         } else {
@@ -419,11 +412,11 @@ impl Translator<'_, '_, '_> {
         };
         let function = self.builder.ins().iconst(I64, function);
         let target = self.builder.ins().iadd_imm_s(self.frame, offset as i64);
-        let count = self.builder.ins().iconst(I32, lanes as i64);
+        let count = self.builder.ins().iconst(I32, lanes.len() as i64);
         let stride = if bytes == 8 { stride } else { i64::from(stride as u32) };
         let stride = self.builder.ins().iconst(kind, stride);
         let mask = if self.variant.partial {
-            self.builder.ins().ushr_imm_s(self.everyone, first as i64)
+            self.builder.ins().ushr_imm_s(self.everyone, lanes.start as i64)
         } else {
             self.builder.ins().iconst(I32, i64::from(u32::MAX))
         };

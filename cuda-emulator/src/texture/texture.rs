@@ -149,8 +149,7 @@ impl Texture {
     pub fn of_rows(
         memory: &'static Memory,
         base: u64,
-        width: u32,
-        height: u32,
+        [width, height]: [u32; 2],
         pitch: u64,
         format: Format,
         sampler: Sampler,
@@ -388,6 +387,7 @@ impl Texture {
 
     /// Interpolates between two texels of a row.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "the coordinates of texels")]
     fn between(
         &self,
         level: Chosen<'_>,
@@ -404,6 +404,7 @@ impl Texture {
 
     /// Between two texels of a column.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "the coordinates of texels")]
     fn column(
         &self,
         level: Chosen<'_>,

@@ -143,11 +143,11 @@ fn buffers_and_rows_end_and_notice_a_free() {
         assert_eq!(none.fetch(&Coordinates { point, ..at(0, 0) }), Ok([0; 4]));
         assert_eq!(none.gather(&at(0, 0), 0), Ok([0; 4]));
     }
-    let rows = Texture::of_rows(memory, base, 3, 4, 16, format, Sampler::default()).unwrap();
+    let rows = Texture::of_rows(memory, base, [3, 4], 16, format, Sampler::default()).unwrap();
     assert_eq!(rows.fetch(&at(1, 2)), Ok([9, 0, 0, 0]));
     assert_eq!(rows.fetch(&at(9, 9)), Ok([14, 0, 0, 0]));
     assert_eq!(rows.gather(&at(2, 2), 0), Ok([9, 10, 6, 5]));
-    assert!(Texture::of_rows(memory, base, 5, 4, 16, format, Sampler::default()).is_none());
+    assert!(Texture::of_rows(memory, base, [5, 4], 16, format, Sampler::default()).is_none());
     assert!(memory.free(base));
     assert!(rows.fetch(&at(0, 0)).is_err() && buffer.fetch(&at(0, 0)).is_err());
 }

@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 
 use super::handle::{Scalar, queue, settings};
-use super::level2::{add, as_column, symv, syr, triangular};
+use super::level2::{Symmetric, add, as_column, symv, syr, triangular};
 use super::operation::{Fill, Operation};
 use super::storage::{Stored, Triangle};
 use super::{INVALID_VALUE, Status, size, status};
@@ -22,8 +22,7 @@ fn gbmv(
     [operation, m, n, below, above, lda]: [c_int; 6],
     [alpha, beta]: [usize; 2],
     a: usize,
-    x: Strided,
-    y: Strided,
+    [x, y]: [Strided; 2],
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let operation = Operation::new(operation)?;
@@ -101,8 +100,8 @@ exported! {
         incx: c_int, beta: usize, y: usize, incy: c_int,
     ) -> Status {
         let sizes = [trans, m, n, kl, ku, lda];
-        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-        status(gbmv(handle, kind, sizes, [alpha, beta], a, x, y))
+        let vectors = [Strided::new(x, incx), Strided::new(y, incy)];
+        status(gbmv(handle, kind, sizes, [alpha, beta], a, vectors))
     }
 
     /// x = op(A) x, with a band of a triangle.
@@ -156,9 +155,9 @@ exported! {
         handle: Handle, uplo: c_int, n: c_int, k: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int,
         beta: usize, y: usize, incy: c_int,
     ) -> Status {
-        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-        let a = Stored::band(a, k, lda);
-        status(symv(handle, kind, [uplo, n], [alpha, beta], a, x, y, hermitian))
+        let vectors = [Strided::new(x, incx), Strided::new(y, incy)];
+        let a = Symmetric { fill: uplo, order: n, stored: Stored::band(a, k, lda), is_hermitian: hermitian };
+        status(symv(handle, kind, [alpha, beta], a, vectors))
     }
 
     /// The same with a packed A.
@@ -170,9 +169,9 @@ exported! {
         handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, x: usize, incx: c_int, beta: usize, y: usize,
         incy: c_int,
     ) -> Status {
-        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-        let a = Ok(Stored::packed(a));
-        status(symv(handle, kind, [uplo, n], [alpha, beta], a, x, y, hermitian))
+        let vectors = [Strided::new(x, incx), Strided::new(y, incy)];
+        let a = Symmetric { fill: uplo, order: n, stored: Ok(Stored::packed(a)), is_hermitian: hermitian };
+        status(symv(handle, kind, [alpha, beta], a, vectors))
     }
 
     /// A = alpha x x + A.
@@ -181,8 +180,8 @@ exported! {
         cublasChpr_v2(Type::C32, Type::F32, true), cublasZhpr_v2(Type::C64, Type::F64, true),
     ]
     (handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize) -> Status {
-        let (kinds, a) = ([kind, scalar], Ok(Stored::packed(a)));
-        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, a, hermitian))
+        let a = Symmetric { fill: uplo, order: n, stored: Ok(Stored::packed(a)), is_hermitian: hermitian };
+        status(syr(handle, [kind, scalar], alpha, Strided::new(x, incx), None, a))
     }
 
     /// A = alpha x y + alpha y x + A.
@@ -191,8 +190,8 @@ exported! {
         cublasZhpr2_v2(Type::C64, true),
     ]
     (handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize) -> Status {
-        let (kinds, a) = ([kind; 2], Ok(Stored::packed(a)));
-        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, hermitian))
+        let a = Symmetric { fill: uplo, order: n, stored: Ok(Stored::packed(a)), is_hermitian: hermitian };
+        status(syr(handle, [kind; 2], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a))
     }
 
     /// Copies a packed triangle into a full matrix.

@@ -336,6 +336,7 @@ impl Layout {
 /// `CUBLAS_COMPUTE_32I`, `CUBLAS_COMPUTE_32I_PEDANTIC`
 const IN_INTEGERS: [c_int; 2] = [72, 73];
 
+#[expect(clippy::too_many_arguments, reason = "the arguments of a C function, in groups")]
 fn products(
     handle: Handle,
     shape: Result<Shape, Status>,

@@ -38,11 +38,9 @@ struct Batch {
 fn gemv(
     handle: Handle,
     [kind, of_y, scalar]: [Type; 3],
-    operation: c_int,
-    [m, n, lda]: [c_int; 3],
+    [operation, m, n, lda, step_x, step_y]: [c_int; 6],
     [alpha, beta]: [usize; 2],
     [a, x, y]: [usize; 3],
-    [step_x, step_y]: [c_int; 2],
     Batch { layout, count }: Batch,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
@@ -67,10 +65,8 @@ fn ger(
     handle: Handle,
     kind: Type,
     [m, n, lda]: [c_int; 3],
-    alpha: usize,
-    x: Strided,
-    y: Strided,
-    a: usize,
+    [alpha, a]: [usize; 2],
+    [x, y]: [Strided; 2],
     is_conjugate: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
@@ -91,19 +87,24 @@ fn ger(
     })
 }
 
+/// A symmetric or Hermitian matrix, of which one triangle is stored.
+pub struct Symmetric {
+    pub fill: c_int,
+    pub order: c_int,
+    pub stored: Result<Stored, Status>,
+    pub is_hermitian: bool,
+}
+
 /// y = alpha A x + beta y with a symmetric or Hermitian A.
 pub fn symv(
     handle: Handle,
     kind: Type,
-    [fill, n]: [c_int; 2],
     [alpha, beta]: [usize; 2],
-    a: Result<Stored, Status>,
-    x: Strided,
-    y: Strided,
-    is_hermitian: bool,
+    Symmetric { fill, order, stored, is_hermitian }: Symmetric,
+    [x, y]: [Strided; 2],
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, a) = (Fill::new(fill)?, size(n)?, a?);
+    let (fill, n, a) = (Fill::new(fill)?, size(order)?, stored?);
     let (alpha, beta) = (Scalar::new(&settings, kind, alpha)?, Scalar::new(&settings, kind, beta)?);
     queue(settings.stream, move || {
         let a = Triangle::new(kind, a, n, fill)?.symmetric(is_hermitian);
@@ -118,15 +119,13 @@ pub fn symv(
 pub fn syr(
     handle: Handle,
     [kind, scalar]: [Type; 2],
-    [fill, n]: [c_int; 2],
     alpha: usize,
     x: Strided,
     y: Option<Strided>,
-    a: Result<Stored, Status>,
-    is_hermitian: bool,
+    Symmetric { fill, order, stored, is_hermitian }: Symmetric,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
-    let (fill, n, a) = (Fill::new(fill)?, size(n)?, a?);
+    let (fill, n, a) = (Fill::new(fill)?, size(order)?, stored?);
     let alpha = Scalar::new(&settings, scalar, alpha)?;
     queue(settings.stream, move || {
         let alpha = alpha.get()?;
@@ -188,7 +187,7 @@ exported! {
         beta: usize, y: usize, incy: c_int,
     ) -> Status {
         let (kinds, one) = ([kind; 3], Batch { layout: Layout::Strided([0; 3]), count: 1 });
-        status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], one))
+        status(gemv(handle, kinds, [trans, m, n, lda, incx, incy], [alpha, beta], [a, x, y], one))
     }
 
     /// x = op(A) x.
@@ -219,7 +218,8 @@ exported! {
     (
         handle: Handle, m: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize, lda: c_int,
     ) -> Status {
-        status(ger(handle, kind, [m, n, lda], alpha, Strided::new(x, incx), Strided::new(y, incy), a, conjugate))
+        let vectors = [Strided::new(x, incx), Strided::new(y, incy)];
+        status(ger(handle, kind, [m, n, lda], [alpha, a], vectors, conjugate))
     }
 
     /// y = alpha A x + beta y.
@@ -231,8 +231,9 @@ exported! {
         handle: Handle, uplo: c_int, n: c_int, alpha: usize, a: usize, lda: c_int, x: usize, incx: c_int, beta: usize,
         y: usize, incy: c_int,
     ) -> Status {
-        let (x, y) = (Strided::new(x, incx), Strided::new(y, incy));
-        status(symv(handle, kind, [uplo, n], [alpha, beta], Stored::full(a, lda), x, y, hermitian))
+        let vectors = [Strided::new(x, incx), Strided::new(y, incy)];
+        let a = Symmetric { fill: uplo, order: n, stored: Stored::full(a, lda), is_hermitian: hermitian };
+        status(symv(handle, kind, [alpha, beta], a, vectors))
     }
 
     /// A = alpha x x + A.
@@ -242,8 +243,8 @@ exported! {
         cublasZsyr_v2(Type::C64, Type::C64, false), cublasZher_v2(Type::C64, Type::F64, true),
     ]
     (handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, a: usize, lda: c_int) -> Status {
-        let kinds = [kind, scalar];
-        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), None, Stored::full(a, lda), hermitian))
+        let a = Symmetric { fill: uplo, order: n, stored: Stored::full(a, lda), is_hermitian: hermitian };
+        status(syr(handle, [kind, scalar], alpha, Strided::new(x, incx), None, a))
     }
 
     /// A = alpha x y + alpha y x + A.
@@ -255,9 +256,8 @@ exported! {
         handle: Handle, uplo: c_int, n: c_int, alpha: usize, x: usize, incx: c_int, y: usize, incy: c_int, a: usize,
         lda: c_int,
     ) -> Status {
-        let kinds = [kind; 2];
-        let a = Stored::full(a, lda);
-        status(syr(handle, kinds, [uplo, n], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a, hermitian))
+        let a = Symmetric { fill: uplo, order: n, stored: Stored::full(a, lda), is_hermitian: hermitian };
+        status(syr(handle, [kind; 2], alpha, Strided::new(x, incx), Some(Strided::new(y, incy)), a))
     }
 }
 
@@ -277,7 +277,7 @@ exported! {
     ) -> Status {
         let kinds = [kind, of_y, scalar];
         let batch = Batch { layout: Layout::Strided([stride_a, stride_x, stride_y]), count };
-        status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
+        status(gemv(handle, kinds, [trans, m, n, lda, incx, incy], [alpha, beta], [a, x, y], batch))
     }
 
     /// The same for those whose addresses are in device memory.
@@ -293,6 +293,6 @@ exported! {
     ) -> Status {
         let kinds = [kind, of_y, scalar];
         let batch = Batch { layout: Layout::Addresses, count };
-        status(gemv(handle, kinds, trans, [m, n, lda], [alpha, beta], [a, x, y], [incx, incy], batch))
+        status(gemv(handle, kinds, [trans, m, n, lda, incx, incy], [alpha, beta], [a, x, y], batch))
     }
 }

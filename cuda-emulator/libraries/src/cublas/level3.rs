@@ -39,6 +39,8 @@ enum Rank {
 
 /// The product that is added to C, whose factors are conjugated where C is Hermitian.
 struct Update {
+    fill: c_int,
+    operation: c_int,
     rank: Rank,
     is_hermitian: bool,
 }
@@ -47,11 +49,10 @@ struct Update {
 fn syrk(
     handle: Handle,
     [kind, alpha_kind, beta_kind]: [Type; 3],
-    [fill, operation]: [c_int; 2],
     [n, k, lda, ldb, ldc]: [c_int; 5],
     [alpha, beta]: [usize; 2],
     [a, b, c]: [usize; 3],
-    Update { rank, is_hermitian }: Update,
+    Update { fill, operation, rank, is_hermitian }: Update,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (fill, operation) = (Fill::new(fill)?, Operation::new(operation)?);
@@ -80,15 +81,21 @@ fn syrk(
     })
 }
 
+/// The side of a symmetric or Hermitian factor, and its stored triangle.
+struct Factor {
+    side: c_int,
+    fill: c_int,
+    is_hermitian: bool,
+}
+
 /// C = alpha A B + beta C, or alpha B A, with a symmetric or Hermitian A.
 fn symm(
     handle: Handle,
     kind: Type,
-    [side, fill]: [c_int; 2],
+    Factor { side, fill, is_hermitian }: Factor,
     [m, n, lda, ldb, ldc]: [c_int; 5],
     [alpha, beta]: [usize; 2],
     [a, b, c]: [usize; 3],
-    is_hermitian: bool,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let (right, fill) = (is_right(side)?, Fill::new(fill)?);
@@ -240,9 +247,8 @@ fn dgmm(
     kind: Type,
     mode: c_int,
     [m, n, lda, ldc]: [c_int; 4],
-    a: usize,
+    [a, c]: [usize; 2],
     x: Strided,
-    c: usize,
 ) -> Result<(), Status> {
     let settings = settings(handle)?;
     let right = is_right(mode)?;
@@ -309,7 +315,7 @@ exported! {
     (
         handle: Handle, mode: c_int, m: c_int, n: c_int, a: usize, lda: c_int, x: usize, incx: c_int, c: usize, ldc: c_int,
     ) -> Status {
-        status(dgmm(handle, kind, mode, [m, n, lda, ldc], a, Strided::new(x, incx), c))
+        status(dgmm(handle, kind, mode, [m, n, lda, ldc], [a, c], Strided::new(x, incx)))
     }
 
     /// C = alpha A B + beta C, or alpha B A + beta C.
@@ -322,7 +328,8 @@ exported! {
         beta: usize, c: usize, ldc: c_int,
     ) -> Status {
         let sizes = [m, n, lda, ldb, ldc];
-        status(symm(handle, kind, [side, uplo], sizes, [alpha, beta], [a, b, c], hermitian))
+        let factor = Factor { side, fill: uplo, is_hermitian: hermitian };
+        status(symm(handle, kind, factor, sizes, [alpha, beta], [a, b, c]))
     }
 
     /// C = alpha A A + beta C.
@@ -337,8 +344,8 @@ exported! {
     ) -> Status {
         let kinds = [kind, of_beta, of_beta];
         let sizes = [n, k, lda, lda, ldc];
-        let update = Update { rank: Rank::One, is_hermitian: conjugate };
-        status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, a, c], update))
+        let update = Update { fill: uplo, operation: trans, rank: Rank::One, is_hermitian: conjugate };
+        status(syrk(handle, kinds, sizes, [alpha, beta], [a, a, c], update))
     }
 
     /// C = alpha A B + alpha B A + beta C.
@@ -353,8 +360,8 @@ exported! {
     ) -> Status {
         let kinds = [kind, of_alpha, of_beta];
         let sizes = [n, k, lda, ldb, ldc];
-        let update = Update { rank: Rank::Two, is_hermitian: conjugate };
-        status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
+        let update = Update { fill: uplo, operation: trans, rank: Rank::Two, is_hermitian: conjugate };
+        status(syrk(handle, kinds, sizes, [alpha, beta], [a, b, c], update))
     }
 
     /// C = alpha A B + beta C, of which one triangle is computed.
@@ -369,7 +376,7 @@ exported! {
     ) -> Status {
         let kinds = [kind, of_alpha, of_beta];
         let sizes = [n, k, lda, ldb, ldc];
-        let update = Update { rank: Rank::Mixed, is_hermitian: conjugate };
-        status(syrk(handle, kinds, [uplo, trans], sizes, [alpha, beta], [a, b, c], update))
+        let update = Update { fill: uplo, operation: trans, rank: Rank::Mixed, is_hermitian: conjugate };
+        status(syrk(handle, kinds, sizes, [alpha, beta], [a, b, c], update))
     }
 }

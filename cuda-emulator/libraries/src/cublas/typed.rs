@@ -8,7 +8,7 @@ use super::level1::{Given, dot, each, largest, norm, reduce, rotate, smallest, s
 use super::{INVALID_VALUE, NOT_SUPPORTED, Status, status};
 use crate::exported::exported;
 use crate::handles::Handle;
-use crate::numbers::{C64, Type};
+use crate::numbers::Type;
 
 fn kind(number: c_int) -> Result<Type, Status> {
     Type::new(number).ok_or(NOT_SUPPORTED)
@@ -56,23 +56,15 @@ exported! {
     /// The same with a result of 64 bits.
     pub extern "C" fn(function) [cublasIamaxEx_64(largest), cublasIaminEx_64(smallest)]
     (handle: Handle, n: i64, x: usize, x_type: c_int, incx: i64, result: usize) -> Status {
-        let compute = || long(handle, kind(x_type)?, n, x, incx, result, function);
+        let compute = || reduce(handle, long(kind(x_type)?, n, x, incx)?, Type::I64.at(result), function);
         status(compute())
     }
 }
 
-/// An index of 64 bits.
-fn long(
-    handle: Handle,
-    kind: Type,
-    n: i64,
-    x: usize,
-    step: i64,
-    result: usize,
-    function: fn(&[C64]) -> C64,
-) -> Result<(), Status> {
+/// A vector whose length and step have 64 bits.
+fn long(kind: Type, n: i64, base: usize, step: i64) -> Result<Given, Status> {
     let short = |value: i64| c_int::try_from(value).map_err(|_| INVALID_VALUE);
-    reduce(handle, Given::new(kind, short(n)?, x, short(step)?), Type::I64.at(result), function)
+    Ok(Given::new(kind, short(n)?, base, short(step)?))
 }
 
 exported! {
@@ -82,7 +74,8 @@ exported! {
         cublasIzamax_v2_64(Type::C64),
     ]
     (handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
-        status(long(handle, kind, n, x, incx, result, largest))
+        let compute = || reduce(handle, long(kind, n, x, incx)?, Type::I64.at(result), largest);
+        status(compute())
     }
 
     /// The index of the smallest absolute value.
@@ -91,7 +84,8 @@ exported! {
         cublasIzamin_v2_64(Type::C64),
     ]
     (handle: Handle, n: i64, x: usize, incx: i64, result: usize) -> Status {
-        status(long(handle, kind, n, x, incx, result, smallest))
+        let compute = || reduce(handle, long(kind, n, x, incx)?, Type::I64.at(result), smallest);
+        status(compute())
     }
 }
 

@@ -75,6 +75,7 @@ fn gesvdj(handle: Handle, svd: Result<Svd, Status>, info: usize, count: c_int) -
 /// # Safety
 ///
 /// `norms` is null, or has a number per matrix.
+#[expect(clippy::too_many_arguments, reason = "the arguments of a C function, in groups")]
 unsafe fn gesvda(
     handle: Handle,
     svd: Result<Svd, Status>,

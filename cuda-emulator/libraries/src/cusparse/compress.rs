@@ -24,8 +24,7 @@ fn count(
     matrix: Handle,
     kind: Type,
     rows: c_int,
-    [offsets, values, in_rows]: [usize; 3],
-    total: usize,
+    [offsets, values, in_rows, total]: [usize; 4],
     tolerance: f64,
 ) -> Result<(), Status> {
     let (settings, tolerance) = (settings(handle)?, limit(tolerance)?);
@@ -64,7 +63,7 @@ exported! {
         tolerance: Tolerance,
     ) -> Status {
         let tolerance = real(tolerance);
-        status(count(handle, matrix, kind, m, [offsets, values, in_rows], total, tolerance))
+        status(count(handle, matrix, kind, m, [offsets, values, in_rows, total], tolerance))
     }
 
     /// Copies the elements that stay, which have been counted.

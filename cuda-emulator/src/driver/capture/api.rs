@@ -112,26 +112,16 @@ fn capture_info_v1(handle: CUstream, status: Out<u32>, id: Out<u64>) -> CuResult
     capture_info(handle, status, id, &mut |_, _| ())
 }
 
-fn capture_info_v2(
-    handle: CUstream,
-    status: Out<u32>,
-    id: Out<u64>,
-    graph: Out<CUgraph>,
-    nodes: Out<*const CUgraphNode>,
-    count: Out<usize>,
-) -> CuResult<()> {
-    capture_info_v3(handle, status, id, graph, nodes, Out::NULL, count)
-}
-
-fn capture_info_v3(
-    handle: CUstream,
-    status: Out<u32>,
-    id: Out<u64>,
+/// The program's places for the graph of a capture and for its dependencies.
+struct Places {
     graph: Out<CUgraph>,
     nodes: Out<*const CUgraphNode>,
     edges: Out<*const CUgraphEdgeData>,
     count: Out<usize>,
-) -> CuResult<()> {
+}
+
+fn capture_info_v2(handle: CUstream, status: Out<u32>, id: Out<u64>, places: Places) -> CuResult<()> {
+    let Places { graph, nodes, edges, count } = places;
     let mut result = Ok(());
     capture_info(handle, status, id, &mut |captured, shown| {
         graph.set_if_wanted(captured);
@@ -198,10 +188,11 @@ crate::driver::ffi::entries! { after_init
         stream: CUstream, status: Out<u32>, id: Out<u64>);
     cuStreamGetCaptureInfo_v2 + cuStreamGetCaptureInfo_v2_ptsz => capture_info_v2(
         stream: CUstream, status: Out<u32>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
-        count: Out<usize>);
-    cuStreamGetCaptureInfo_v3 + cuStreamGetCaptureInfo_v3_ptsz => capture_info_v3(
+        count: Out<usize>) as (stream, status, id, Places { graph, nodes, edges: Out::NULL, count });
+    cuStreamGetCaptureInfo_v3 + cuStreamGetCaptureInfo_v3_ptsz => capture_info_v2(
         stream: CUstream, status: Out<u32>, id: Out<u64>, graph: Out<CUgraph>, nodes: Out<*const CUgraphNode>,
-        edges: Out<*const CUgraphEdgeData>, count: Out<usize>);
+        edges: Out<*const CUgraphEdgeData>, count: Out<usize>) as (
+        stream, status, id, Places { graph, nodes, edges, count });
     cuStreamUpdateCaptureDependencies + cuStreamUpdateCaptureDependencies_ptsz => update_dependencies(
         stream: CUstream, nodes: In<CUgraphNode>, count: usize, flags: u32);
     cuStreamUpdateCaptureDependencies_v2 + cuStreamUpdateCaptureDependencies_v2_ptsz => update_dependencies_v2(

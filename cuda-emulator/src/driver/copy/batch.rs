@@ -35,17 +35,24 @@ fn source_order(order: u32, flags: u32) -> CuResult<SourceOrder> {
     }
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn batch(
+/// The copies of a call.
+struct Copies {
     targets: In<CUdeviceptr>,
     sources: In<CUdeviceptr>,
     sizes: In<usize>,
     count: usize,
+}
+
+/// The attributes of copies, each with the index of the first copy that has them.
+struct Attributes {
     attributes: In<CUmemcpyAttributes>,
     first: In<usize>,
     number: usize,
-    stream: CUstream,
-) -> CuResult<()> {
+}
+
+fn batch(copies: Copies, attributes: Attributes, stream: CUstream) -> CuResult<()> {
+    let Copies { targets, sources, sizes, count } = copies;
+    let Attributes { attributes, first, number } = attributes;
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     check_stream(stream)?;
     context::current()?;
@@ -78,21 +85,9 @@ fn batch(
     copies.into_iter().try_for_each(|(copy, order)| copy_async_from(copy, order, stream))
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn batch_v1(
-    targets: In<CUdeviceptr>,
-    sources: In<CUdeviceptr>,
-    sizes: In<usize>,
-    count: usize,
-    attributes: In<CUmemcpyAttributes>,
-    first: In<usize>,
-    number: usize,
-    failed: Out<usize>,
-    stream: CUstream,
-) -> CuResult<()> {
-    let result = batch(targets, sources, sizes, count, attributes, first, number, stream);
+fn batch_v1(copies: Copies, attributes: Attributes, failed: Out<usize>, stream: CUstream) -> CuResult<()> {
     // The error does not concern one of the copies, or the copy is unknown.
-    result.inspect_err(|_| failed.set_if_wanted(usize::MAX))
+    batch(copies, attributes, stream).inspect_err(|_| failed.set_if_wanted(usize::MAX))
 }
 
 /// Returns the side, whose extent is counted in elements: those of the array, or bytes.
@@ -168,10 +163,12 @@ fn batch_3d_v1(
 crate::driver::ffi::entries! { after_init
     cuMemcpyBatchAsync + cuMemcpyBatchAsync_ptsz => batch_v1(
         targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
-        attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, failed: Out<usize>, stream: CUstream);
+        attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, failed: Out<usize>, stream: CUstream) as (
+        Copies { targets, sources, sizes, count }, Attributes { attributes, first, number }, failed, stream);
     cuMemcpyBatchAsync_v2 + cuMemcpyBatchAsync_v2_ptsz => batch(
         targets: In<CUdeviceptr>, sources: In<CUdeviceptr>, sizes: In<usize>, count: usize,
-        attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, stream: CUstream);
+        attributes: In<CUmemcpyAttributes>, first: In<usize>, number: usize, stream: CUstream) as (
+        Copies { targets, sources, sizes, count }, Attributes { attributes, first, number }, stream);
     cuMemcpy3DBatchAsync + cuMemcpy3DBatchAsync_ptsz => batch_3d_v1(
         count: usize, operations: In<CUDA_MEMCPY3D_BATCH_OP>, failed: Out<usize>, flags: u64, stream: CUstream);
     cuMemcpy3DBatchAsync_v2 + cuMemcpy3DBatchAsync_v2_ptsz => batch_3d(

@@ -56,42 +56,6 @@ fn submit_as(
     context.end_asynchronous(&mark)
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn launch_kernel(
-    function: CUfunction,
-    grid_x: u32,
-    grid_y: u32,
-    grid_z: u32,
-    block_x: u32,
-    block_y: u32,
-    block_z: u32,
-    shared: u32,
-    stream: CUstream,
-    params: In<*const c_void>,
-    extra: In<*mut c_void>,
-) -> CuResult<()> {
-    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    submit(function, Shape { grid, block, shared, cooperative: false, cluster: None }, stream, params, extra)
-}
-
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn launch_cooperative_kernel(
-    function: CUfunction,
-    grid_x: u32,
-    grid_y: u32,
-    grid_z: u32,
-    block_x: u32,
-    block_y: u32,
-    block_z: u32,
-    shared: u32,
-    stream: CUstream,
-    params: In<*const c_void>,
-) -> CuResult<()> {
-    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    let shape = Shape { grid, block, shared, cooperative: true, cluster: None };
-    submit(function, shape, stream, params, In::NULL)
-}
-
 fn launch_kernel_ex(
     config: In<CUlaunchConfig>,
     function: CUfunction,
@@ -110,12 +74,24 @@ fn launch_kernel_ex(
 }
 
 crate::driver::ffi::entries! { after_init
-    cuLaunchKernel + cuLaunchKernel_ptsz => launch_kernel(
+    cuLaunchKernel + cuLaunchKernel_ptsz => submit(
         function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared: u32, stream: CUstream, params: In<*const c_void>, extra: In<*mut c_void>);
-    cuLaunchCooperativeKernel + cuLaunchCooperativeKernel_ptsz => launch_cooperative_kernel(
+        shared: u32, stream: CUstream, params: In<*const c_void>, extra: In<*mut c_void>) as (
+        function,
+        Shape {
+            grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared, cooperative: false, cluster: None,
+        },
+        stream, params, extra
+    );
+    cuLaunchCooperativeKernel + cuLaunchCooperativeKernel_ptsz => submit(
         function: CUfunction, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-        shared: u32, stream: CUstream, params: In<*const c_void>);
+        shared: u32, stream: CUstream, params: In<*const c_void>) as (
+        function,
+        Shape {
+            grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared, cooperative: true, cluster: None,
+        },
+        stream, params, In::NULL
+    );
     cuLaunchKernelEx + cuLaunchKernelEx_ptsz => launch_kernel_ex(
         config: In<CUlaunchConfig>, function: CUfunction, params: In<*const c_void>, extra: In<*mut c_void>);
 }

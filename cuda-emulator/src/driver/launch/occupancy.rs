@@ -113,8 +113,7 @@ fn max_potential_block_size(
 }
 
 fn max_potential_block_size_with_flags(
-    min_grid: Out<c_int>,
-    block: Out<c_int>,
+    [min_grid, block]: [Out<c_int>; 2],
     handle: CUfunction,
     dynamic_of: BlockToDynamic,
     dynamic: usize,
@@ -229,7 +228,7 @@ crate::driver::ffi::entries! { after_init
         limit: c_int);
     cuOccupancyMaxPotentialBlockSizeWithFlags => max_potential_block_size_with_flags(
         min_grid: Out<c_int>, block: Out<c_int>, function: CUfunction, dynamic_of: BlockToDynamic, dynamic: usize,
-        limit: c_int, flags: u32);
+        limit: c_int, flags: u32) as ([min_grid, block], function, dynamic_of, dynamic, limit, flags);
     cuOccupancyAvailableDynamicSMemPerBlock => available_dynamic_smem(
         out: Out<usize>, function: CUfunction, blocks: c_int, threads: c_int);
 }

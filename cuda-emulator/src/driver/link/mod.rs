@@ -144,17 +144,7 @@ fn add_text(linker: &Linker, text: String) -> CuResult<()> {
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn link_add_data(
-    handle: CUlinkState,
-    kind: u32,
-    data: *const c_void,
-    bytes: usize,
-    _name: Text,
-    _count: u32,
-    _names: In<u32>,
-    _values: *mut *mut c_void,
-) -> CuResult<()> {
+fn link_add_data(handle: CUlinkState, kind: u32, data: *const c_void, bytes: usize) -> CuResult<()> {
     let linker = find(handle)?;
     if data.is_null() || bytes == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -164,14 +154,7 @@ fn link_add_data(
     add(&linker, kind, bytes)
 }
 
-fn link_add_file(
-    handle: CUlinkState,
-    kind: u32,
-    path: Text,
-    _count: u32,
-    _names: In<u32>,
-    _values: *mut *mut c_void,
-) -> CuResult<()> {
+fn link_add_file(handle: CUlinkState, kind: u32, path: Text) -> CuResult<()> {
     let linker = find(handle)?;
     add(&linker, kind, &read_file(path)?)
 }
@@ -210,9 +193,10 @@ super::ffi::entries! { after_init
         count: u32, names: In<u32>, values: InOut<*mut c_void>, out: Out<CUlinkState>);
     cuLinkAddData_v2 => link_add_data(
         linker: CUlinkState, kind: u32, data: *const c_void, bytes: usize, name: Text, count: u32, names: In<u32>,
-        values: *mut *mut c_void);
+        values: *mut *mut c_void) as (linker, kind, data, bytes);
     cuLinkAddFile_v2 => link_add_file(
-        linker: CUlinkState, kind: u32, path: Text, count: u32, names: In<u32>, values: *mut *mut c_void);
+        linker: CUlinkState, kind: u32, path: Text, count: u32, names: In<u32>, values: *mut *mut c_void) as (
+        linker, kind, path);
     cuLinkComplete => link_complete(linker: CUlinkState, image: Out<*const c_void>, bytes: Out<usize>);
     cuLinkDestroy => link_destroy(linker: CUlinkState);
 }

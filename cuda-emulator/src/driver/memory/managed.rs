@@ -253,14 +253,18 @@ fn discard_batch(
     batch(ptrs, sizes, count, flags, stream)
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
+/// The targets of ranges, each with the index of the first range that goes there.
+struct Targets {
+    locations: In<CUmemLocation>,
+    first: In<usize>,
+    number: usize,
+}
+
 fn prefetch_batch(
     ptrs: In<CUdeviceptr>,
     sizes: In<usize>,
     count: usize,
-    locations: In<CUmemLocation>,
-    first: In<usize>,
-    number: usize,
+    Targets { locations, first, number }: Targets,
     flags: u64,
     stream: CUstream,
 ) -> CuResult<()> {
@@ -271,7 +275,6 @@ fn prefetch_batch(
     }
     let mut next = 0;
     for index in 0..count {
-        // `first` contains the index of the first range of each location.
         while next + 1 < number && first.at(next + 1)? <= index {
             next += 1;
         }
@@ -301,8 +304,10 @@ crate::driver::ffi::entries! { after_init
         ptrs: In<CUdeviceptr>, sizes: In<usize>, count: usize, flags: u64, stream: CUstream);
     cuMemPrefetchBatchAsync + cuMemPrefetchBatchAsync_ptsz => prefetch_batch(
         ptrs: In<CUdeviceptr>, sizes: In<usize>, count: usize, locations: In<CUmemLocation>, first: In<usize>,
-        number: usize, flags: u64, stream: CUstream);
+        number: usize, flags: u64, stream: CUstream) as (
+        ptrs, sizes, count, Targets { locations, first, number }, flags, stream);
     cuMemDiscardAndPrefetchBatchAsync + cuMemDiscardAndPrefetchBatchAsync_ptsz => prefetch_batch(
         ptrs: In<CUdeviceptr>, sizes: In<usize>, count: usize, locations: In<CUmemLocation>, first: In<usize>,
-        number: usize, flags: u64, stream: CUstream);
+        number: usize, flags: u64, stream: CUstream) as (
+        ptrs, sizes, count, Targets { locations, first, number }, flags, stream);
 }

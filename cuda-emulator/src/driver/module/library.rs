@@ -152,40 +152,16 @@ fn load_image(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn library_load_data(
-    out: Out<CUlibrary>,
-    image: *const c_void,
-    jit_options: In<u32>,
-    jit_values: InOut<*mut c_void>,
-    jit_count: u32,
-    options: In<u32>,
-    _values: *mut *mut c_void,
-    count: u32,
-) -> CuResult<()> {
-    load_image(out, image, &JitOptions::new(jit_count, jit_options, jit_values), options, count)
-}
-
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn library_load_from_file(
+fn load_file(
     out: Out<CUlibrary>,
     path: Text,
-    jit_options: In<u32>,
-    jit_values: InOut<*mut c_void>,
-    jit_count: u32,
+    jit: &JitOptions,
     options: In<u32>,
-    _values: *mut *mut c_void,
     count: u32,
 ) -> CuResult<()> {
     out.check()?;
     let image = read_file(path)?;
-    load_image(
-        out,
-        image.as_ptr().cast(),
-        &JitOptions::new(jit_count, jit_options, jit_values),
-        options,
-        count,
-    )
+    load_image(out, image.as_ptr().cast(), jit, options, count)
 }
 
 fn library_unload(handle: CUlibrary) -> CuResult<()> {
@@ -268,12 +244,14 @@ fn library_get_unified_function(out: Out<*mut c_void>, handle: CUlibrary, name: 
 crate::driver::ffi::entries! { after_init
     cuLibraryGetUnifiedFunction => library_get_unified_function(
         out: Out<*mut c_void>, library: CUlibrary, name: Text);
-    cuLibraryLoadData => library_load_data(
+    cuLibraryLoadData => load_image(
         out: Out<CUlibrary>, image: *const c_void, jit_options: In<u32>, jit_values: InOut<*mut c_void>, jit_count: u32,
-        options: In<u32>, values: *mut *mut c_void, count: u32);
-    cuLibraryLoadFromFile => library_load_from_file(
+        options: In<u32>, values: *mut *mut c_void, count: u32) as (
+        out, image, &JitOptions::new(jit_count, jit_options, jit_values), options, count);
+    cuLibraryLoadFromFile => load_file(
         out: Out<CUlibrary>, path: Text, jit_options: In<u32>, jit_values: InOut<*mut c_void>, jit_count: u32,
-        options: In<u32>, values: *mut *mut c_void, count: u32);
+        options: In<u32>, values: *mut *mut c_void, count: u32) as (
+        out, path, &JitOptions::new(jit_count, jit_options, jit_values), options, count);
     cuLibraryUnload => library_unload(library: CUlibrary);
     cuLibraryGetKernel => library_get_kernel(out: Out<CUkernel>, library: CUlibrary, name: Text);
     cuLibraryGetKernelCount => library_get_kernel_count(count: Out<u32>, library: CUlibrary);

@@ -191,7 +191,7 @@ fn of_memory(resource: &CUDA_RESOURCE_DESC, sampler: Sampler) -> CuResult<Textur
         return Ok(Texture::of_buffer(&device.memory, address, 0, format, sampler));
     }
     let texture =
-        Texture::of_rows(&device.memory, address, width as u32, height as u32, pitch, format, sampler);
+        Texture::of_rows(&device.memory, address, [width as u32, height as u32], pitch, format, sampler);
     let texture = texture.ok_or(invalid)?;
     // The last row need not be padded.
     let bytes = (height - 1) * pitch + width * u64::from(format.bytes());

@@ -101,23 +101,8 @@ fn check_row(data_type: u32, elements: u32, [interleave, swizzle, ..]: [u32; 4])
     require(interleave != 0 || swizzle == 0 || bits <= (16 * 8) << swizzle)
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
-fn tiled(
-    map: Out<Map>,
-    data_type: u32,
-    rank: u32,
-    address: *const c_void,
-    sizes: In<u64>,
-    distances: In<u64>,
-    box_sizes: In<u32>,
-    element_distances: In<u32>,
-    interleave: u32,
-    swizzle: u32,
-    promotion: u32,
-    fill: u32,
-) -> CuResult<()> {
-    let modes = [interleave, swizzle, promotion, fill];
-    let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
+fn tiled(map: Out<Map>, tensor: Tensor, box_sizes: In<u32>, modes: [u32; 4]) -> CuResult<()> {
+    let Tensor { data_type, rank, .. } = tensor;
     let mut encoded = encode(map, tensor, modes)?;
     let mut sides = [0; MAX_RANK];
     for (index, side) in sides[..rank as usize].iter_mut().enumerate() {
@@ -130,67 +115,43 @@ fn tiled(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
 fn im2col(
     map: Out<Map>,
-    data_type: u32,
-    rank: u32,
-    address: *const c_void,
-    sizes: In<u64>,
-    distances: In<u64>,
-    lower: In<i32>,
-    upper: In<i32>,
-    channels: u32,
-    pixels: u32,
-    element_distances: In<u32>,
-    interleave: u32,
-    swizzle: u32,
-    promotion: u32,
-    fill: u32,
+    tensor: Tensor,
+    corners: [In<i32>; 2],
+    [channels, pixels]: [u32; 2],
+    modes: [u32; 4],
 ) -> CuResult<()> {
-    let modes = [interleave, swizzle, promotion, fill];
-    let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
+    let Tensor { data_type, rank, .. } = tensor;
     let mut encoded = encode(map, tensor, modes)?;
     require(rank >= 3)?;
     // For one, two or three coordinates.
     let limit = [1 << 15, 1 << 7, 1 << 4][rank as usize - 3];
-    let mut corners = [[0; 3]; 2];
+    let mut places = [[0; 3]; 2];
     for index in 0..rank as usize - 2 {
-        for (corner, list) in corners.iter_mut().zip([lower, upper]) {
+        for (place_of, list) in places.iter_mut().zip(corners) {
             let place = list.at(index)?;
             require((-limit..limit).contains(&place))?;
-            corner[index] = place as i16;
+            place_of[index] = place as i16;
         }
     }
     require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
     check_row(data_type, channels, modes)?;
-    let [lower, upper] = corners;
+    let [lower, upper] = places;
     encoded.region = Region::Columns { lower, upper, channels, pixels };
     map.set_if_wanted(encoded.to_words());
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "the C function's")]
 fn im2col_wide(
     map: Out<Map>,
-    data_type: u32,
-    rank: u32,
-    address: *const c_void,
-    sizes: In<u64>,
-    distances: In<u64>,
-    _lower: i32,
-    _upper: i32,
-    channels: u32,
-    pixels: u32,
-    element_distances: In<u32>,
-    interleave: u32,
+    tensor: Tensor,
+    [channels, pixels]: [u32; 2],
     mode: u32,
-    swizzle: u32,
-    promotion: u32,
-    fill: u32,
+    modes: [u32; 4],
 ) -> CuResult<()> {
-    let tensor = Tensor { data_type, rank, address, sizes, distances, element_distances };
-    encode(map, tensor, [interleave, swizzle, promotion, fill])?;
+    let rank = tensor.rank;
+    encode(map, tensor, modes)?;
     require(rank >= 3 && mode < 2)?;
     require((1..=MAX_BOX).contains(&channels) && (1..=MAX_PIXELS).contains(&pixels))?;
     // These belong to later devices.
@@ -210,14 +171,20 @@ fn replace_address(map: InOut<Map>, address: *const c_void) -> CuResult<()> {
 crate::driver::ffi::entries! { after_init
     cuTensorMapEncodeTiled => tiled(
         map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
-        box_sizes: In<u32>, element_distances: In<u32>, interleave: u32, swizzle: u32, promotion: u32, fill: u32);
+        box_sizes: In<u32>, element_distances: In<u32>, interleave: u32, swizzle: u32, promotion: u32, fill: u32) as (
+        map, Tensor { data_type, rank, address, sizes, distances, element_distances },
+        box_sizes, [interleave, swizzle, promotion, fill]);
     cuTensorMapEncodeIm2col => im2col(
         map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
         lower: In<i32>, upper: In<i32>, channels: u32, pixels: u32, element_distances: In<u32>, interleave: u32,
-        swizzle: u32, promotion: u32, fill: u32);
+        swizzle: u32, promotion: u32, fill: u32) as (
+        map, Tensor { data_type, rank, address, sizes, distances, element_distances }, [lower, upper],
+        [channels, pixels], [interleave, swizzle, promotion, fill]);
     cuTensorMapEncodeIm2colWide => im2col_wide(
         map: Out<Map>, data_type: u32, rank: u32, address: *const c_void, sizes: In<u64>, distances: In<u64>,
         lower: i32, upper: i32, channels: u32, pixels: u32, element_distances: In<u32>, interleave: u32,
-        mode: u32, swizzle: u32, promotion: u32, fill: u32);
+        mode: u32, swizzle: u32, promotion: u32, fill: u32) as (
+        map, Tensor { data_type, rank, address, sizes, distances, element_distances },
+        [channels, pixels], mode, [interleave, swizzle, promotion, fill]);
     cuTensorMapReplaceAddress => replace_address(map: InOut<Map>, address: *const c_void);
 }

@@ -207,6 +207,10 @@ impl Machine<'_> {
 
     /// One lane, in whatever space it is.
     #[inline(never)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one access of one lane; a structure would be filled on the hot path"
+    )]
     pub(crate) fn resolve_lane(
         &mut self,
         instr: &Instr,
@@ -263,6 +267,7 @@ impl Machine<'_> {
     }
 
     #[cold]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of `resolve_lane`")]
     fn illegal(
         &mut self,
         instr: &Instr,

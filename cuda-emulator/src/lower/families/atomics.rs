@@ -71,6 +71,7 @@ pub(in crate::lower) fn lower<'a>(
 }
 
 /// One atomic operation: result, value and second value of `cas`.
+#[expect(clippy::too_many_arguments, reason = "the parts of one instruction")]
 pub(super) fn update<'a>(
     f: &mut Function<'_, 'a>,
     inst: &Inst<'_, 'a>,
