@@ -2,7 +2,7 @@
 //! A session gets another worker: it leaves this one as a stream, or enters this one from it (`TO_LEAVE`, `TO_STAY`, `TO_ENTER`).
 //!
 //! The session is suspended deeply, so the driver has nothing of it but reserved addresses. What is left is tables, contents in host
-//! memory, and guest threads. These stop between two calls ([`crate::run::left`]). A call that waits for the session's memory turns back, and
+//! memory, and guest threads. These stop between two calls ([`crate::serve::left`]). A call that waits for the session's memory turns back, and
 //! its request or its record in a lane goes along: the other worker executes it.
 //!
 //! Until the daemon ends the worker that the session has left, that one can go on with it.
