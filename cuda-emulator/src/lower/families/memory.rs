@@ -182,7 +182,7 @@ pub(super) fn further<'a>(operand: &Operand<'a>, bytes: usize) -> Operand<'a> {
 fn of_element<'a>(f: &Function<'_, 'a>, operand: &Operand<'a>) -> Result<Operand<'a>, LoadError> {
     Ok(match operand {
         Operand::Element(name, index) => {
-            Operand::Address { base: Base::Name(*name), offset: f.element(name, *index)? }
+            Operand::Address { base: Base::Name(name), offset: f.element(name, *index)? }
         }
         other => other.clone(),
     })
