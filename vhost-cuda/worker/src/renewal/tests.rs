@@ -84,7 +84,11 @@ fn facts(session: &SessionState) -> Facts {
     let now = suspended.as_ref().unwrap();
     let deep = now.deep.as_ref().unwrap();
     let mut variables = Vec::new();
-    deep.variables.write(|piece| Ok::<_, ()>(variables.push(piece.concat()))).unwrap();
+    let written: Result<(), ()> = deep.variables.write(|piece| {
+        variables.push(piece.concat());
+        Ok(())
+    });
+    written.unwrap();
     let contents = now.store.stored().map(|(address, room)| {
         let mut chunk = vec![0; crate::suspend::room::CHUNK];
         // SAFETY: a room of the store, which nobody changes here.
@@ -201,7 +205,7 @@ fn what_is_cut_or_too_much_does_not_enter() {
         reason.expect("it enters")
     };
     assert!(refuse(&stream, 1 << 20).contains("not enough host memory"));
-    assert!(refuse(&stream[..stream.len() - 100], HOST_MEMORY).contains("cannot be read") || true);
+    refuse(&stream[..stream.len() - 100], HOST_MEMORY);
     refuse(&[], HOST_MEMORY);
     let mut parts = Vec::new();
     let (mut from, mut part) = (&stream[..], Vec::new());
