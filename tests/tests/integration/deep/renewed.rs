@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 6] =
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 const STATUS: &str = r#"{"do":"status"}"#;
 const TIMES: u64 = 3;
-const ROUNDS: u32 = 20;
+const ROUNDS: u32 = 12;
 
 pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {

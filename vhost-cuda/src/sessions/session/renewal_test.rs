@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use vhost_cuda_common::budget::Budget;
 use vhost_cuda_common::link::{
-    Frame, FromWorker, POOL_BLOCK_BYTES, TO_MEMORY, pool_of, receive_frame, send_reply,
+    Frame, FromWorker, POOL_BLOCK_BYTES, TO_MEMORY, TO_POOL, pool_of, receive_frame, send_reply,
 };
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_SESSION_LOST};
 
@@ -22,6 +22,9 @@ const LONG: Duration = Duration::from_secs(20);
 const CONTENTS: &[u8] = b"all that the session is";
 /// The device memory that the other worker is charged for.
 const DEVICE_MEMORY: u64 = 5;
+
+/// What the other worker sends on its link in place of an answer to this request, and what the reason must have.
+type Fault<'a> = (&'a dyn Fn(&UnixStream, u64), &'a str);
 
 /// A session that goes over to another worker. The test plays both.
 struct Going {
@@ -202,7 +205,7 @@ fn a_worker_that_does_not_take_the_session_ends_and_the_other_one_keeps_it() {
         send_reply(link, &header, payload).unwrap();
     };
     let good = Description::default().to_bytes();
-    let faults: [(&dyn Fn(&UnixStream, u64), &str); 6] = [
+    let faults: [Fault<'_>; 6] = [
         (&|link, id| answer(link, id, Some("no memory")), "no memory"),
         (&|link, id| reply(link, id, REPLY_INVALID, &good), "no valid answer"),
         (&|link, id| reply(link, id, REPLY_OK, &good[1..]), "no valid answer"),
