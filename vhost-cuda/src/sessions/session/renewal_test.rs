@@ -23,6 +23,9 @@ const CONTENTS: &[u8] = b"all that the session is";
 /// The device memory that the other worker is charged for.
 const DEVICE_MEMORY: u64 = 5;
 
+/// What the other worker sends on its link in place of an answer to this request, and what the reason must have.
+type Fault<'a> = (&'a dyn Fn(&UnixStream, u64), &'a str);
+
 /// A session that goes over to another worker. The test plays both.
 struct Going {
     fixture: Fixture,
@@ -202,8 +205,7 @@ fn a_worker_that_does_not_take_the_session_ends_and_the_other_one_keeps_it() {
         send_reply(link, &header, payload).unwrap();
     };
     let good = Description::default().to_bytes();
-    type Fault<'a> = &'a dyn Fn(&UnixStream, u64);
-    let faults: [(Fault<'_>, &str); 6] = [
+    let faults: [Fault<'_>; 6] = [
         (&|link, id| answer(link, id, Some("no memory")), "no memory"),
         (&|link, id| reply(link, id, REPLY_INVALID, &good), "no valid answer"),
         (&|link, id| reply(link, id, REPLY_OK, &good[1..]), "no valid answer"),

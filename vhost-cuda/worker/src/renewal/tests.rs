@@ -84,11 +84,11 @@ fn facts(session: &SessionState) -> Facts {
     let now = suspended.as_ref().unwrap();
     let deep = now.deep.as_ref().unwrap();
     let mut variables = Vec::new();
-    let mut add = |piece: &[&[u8]]| {
+    let written: Result<(), ()> = deep.variables.write(|piece| {
         variables.push(piece.concat());
-        Ok::<_, ()>(())
-    };
-    deep.variables.write(&mut add).unwrap();
+        Ok(())
+    });
+    written.unwrap();
     let contents = now.store.stored().map(|(address, room)| {
         let mut chunk = vec![0; crate::suspend::room::CHUNK];
         // SAFETY: a room of the store, which nobody changes here.
