@@ -16,6 +16,8 @@ use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -27,6 +29,11 @@ const MAX_SOCKET_PATH: usize = 107;
 /// More than the ids of all shards of a GPU.
 const MAX_OWNER_FILE: u64 = 1 << 20;
 const OPTIONS: &str = "daemon.toml";
+
+/// The time for the lock of a plugin that has just ended, and the pause between two attempts. A process that it was starting has the
+/// lock, too, until it executes its program.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The folder of all daemons. Other users cannot enter it: sockets in it are reached through mounts only.
 #[derive(Debug)]
@@ -55,10 +62,14 @@ impl Folder {
         );
         fs::set_permissions(path, Permissions::from_mode(0o700))?;
         let lock = File::create(path.join("lock"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!("Another plugin uses --folder {}", path.display()),
-            Err(TryLockError::Error(error)) => return Err(error).context("Cannot lock the folder"),
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => bail!("Another plugin uses --folder {}", path.display()),
+                Err(TryLockError::Error(error)) => return Err(error).context("Cannot lock the folder"),
+            }
         }
         Ok(Self { path: path.to_path_buf(), _lock: lock })
     }
