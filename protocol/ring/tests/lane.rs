@@ -102,7 +102,7 @@ fn a_second_consumer_takes_over() {
     assert_eq!(first.next(&mut contents).unwrap(), second, "it is there still");
     first.put_back();
     let consumed = first.consumed();
-    // What the process writes over the consumer's own words does not count.
+    // The process may write over the consumer's own words: the consumer does not read them back.
     // SAFETY: the lane is this test's own; the consumer's progress is the first word of the second line.
     unsafe { base.add(128).cast::<u64>().write_volatile(77) };
     let mut next = Consumer::resume(memory.clone(), consumed).unwrap();

@@ -112,7 +112,7 @@ fn starved<G: FnOnce() -> Result<()>>(target: &mut Target, starve: impl FnOnce()
     let first = asking.open_session()?;
     asking.close(first)?;
     settle(&target.daemon, 2)?;
-    // What they give back later would be enough for another session.
+    // Threads that end later would give back enough for another session to begin.
     target.daemon.wait_until("the threads of a closed session have ended", PATIENCE, |daemon| {
         threads(daemon) <= running
     })?;

@@ -71,7 +71,7 @@ pub(crate) fn send<T>(
     Answer::read(reply.get(..written).ok_or(ClientError::Protocol)?, take, no_bulk)
 }
 
-/// Accepts the bulk output of these calls: there is none.
+/// Accepts the bulk output of a call that has no bulk output.
 pub(crate) fn no_bulk(bulk: &[u8]) -> Result<(), ClientError> {
     if bulk.is_empty() { Ok(()) } else { Err(ClientError::Protocol) }
 }

@@ -76,7 +76,8 @@ fn capture_allocation(
     Ok(address)
 }
 
-/// Returns the context in which a pool's memory for work of `context` is allocated: one of the pool's device. `None` if there is none.
+/// Returns the context in which a pool's memory for work of `context` is allocated: a context of the
+/// pool's device. `None` if the program has no context there.
 fn context_for(api: Api, pool: &LocalPool, context: u64) -> Option<u64> {
     let (home, contexts) = (pool.home, &api.driver.contexts);
     let is_here = |context: &u64| contexts.device_of(*context) == Ok(home.id as u32);
