@@ -91,7 +91,11 @@ pub fn run(paths: &Paths, arguments: &BundleArguments) -> Result<()> {
         fs::create_dir_all(to.parent().context("A part has no folder")?)?;
         output_of(Command::new("cp").arg("-a").arg(stack.folder.join(part)).arg(to))?;
     }
-    fs::remove_dir_all(folder.join("stack/emulator/maps"))?;
+    // An emulator from the cache has none.
+    let maps = folder.join("stack/emulator/maps");
+    if maps.exists() {
+        fs::remove_dir_all(maps)?;
+    }
     // For the comparison with NVIDIA's own runtime.
     put(&Nvcc::find(paths)?.libraries().join("libcudart.so.13"), "nvidia/libcudart.so.13")?;
     for release in nvcc_older::ALL {
