@@ -94,7 +94,7 @@ static void answers(int device, int peer, CUmemoryPool pool) {
     REQUIRE(grant(pool, device, CU_MEM_ACCESS_FLAGS_PROT_READ) == CUDA_ERROR_NOT_SUPPORTED);
     REQUIRE(grant(pool, 77, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) == CUDA_ERROR_INVALID_DEVICE);
     REQUIRE(access_of(pool, peer) == 3 && access_of(pool, device) == 0);
-    REQUIRE(cuMemPoolSetAccess(pool, nullptr, 0) == CUDA_SUCCESS);
+    REQUIRE(cuMemPoolSetAccess(pool, nullptr, 0) == CUDA_ERROR_INVALID_VALUE);
     CUmemLocation nowhere = location_of(77);
     CUmemAccess_flags flags;
     REQUIRE(cuMemPoolGetAccess(&flags, pool, &nowhere) == CUDA_ERROR_INVALID_VALUE);

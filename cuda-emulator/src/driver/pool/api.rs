@@ -142,7 +142,7 @@ fn pool_get_attribute(handle: CUmemoryPool, attribute: u32, value: *mut c_void) 
 
 fn pool_set_access(handle: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize) -> CuResult<()> {
     let pool = find(handle)?;
-    if !pool.home.is_of_device() && count == 0 {
+    if count == 0 {
         return Err(INVALID);
     }
     (0..count).try_for_each(|index| {

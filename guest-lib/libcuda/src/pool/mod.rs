@@ -338,10 +338,10 @@ entry_points! {
 
     /// Sets the access of locations to a pool's memory.
     call cuMemPoolSetAccess(api, pool: u64, map: In<CUmemAccessDesc>, count: usize) {
+        if count == 0 {
+            return Err(CudaError::INVALID_VALUE);
+        }
         if let Some(pool) = api.driver.local_pools.get(pool) {
-            if count == 0 && !pool.home.is_device_memory() {
-                return Err(CudaError::INVALID_VALUE);
-            }
             return (0..count).try_for_each(|index| {
                 let CUmemAccessDesc { location, flags } = map.at(index)?;
                 local_pool::api::set_access(api, &pool, location, flags)
