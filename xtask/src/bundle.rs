@@ -183,7 +183,7 @@ fn compile_programs(paths: &Paths, to: &Path) -> Result<()> {
         "--",
     ]);
     cargo.arg(to).current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    output_of(cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home))?;
+    output_of(cargo.env("NVCC", nvcc.program()))?;
     put(&program::compile(paths, &paths.root.join(SHARES_PROGRAM))?, &to.join("shares"))?;
     put(&program::compile(paths, &paths.root.join(REPLACE_PROGRAM))?, &to.join("replace"))?;
     put(&program::compile(paths, &paths.root.join(SUSPEND_PROGRAM))?, &to.join("suspend"))?;

@@ -40,7 +40,8 @@ pub(super) fn command(
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--release"]).args(selection.arguments()).args(programs).arg("--");
     cargo.current_dir(&paths.root).env("CARGO_TARGET_DIR", &paths.target);
-    cargo.env("NVCC", nvcc.program()).env("CUDA_HOME", &nvcc.home);
+    // Not `CUDA_HOME`: cudarc's build script reads it, and all that depends on it would be compiled again after each `cargo build`.
+    cargo.env("NVCC", nvcc.program());
     tell_effort(&mut cargo, arguments);
     tell_places(&mut cargo, stack, arguments.kernel);
     cargo.args(&arguments.arguments);
