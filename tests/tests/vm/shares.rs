@@ -29,7 +29,7 @@ const CHARGED: &str = "vhost_cuda_gpu_contended_seconds_total";
 const HELD: &str = "vhost_cuda_gpu_held_seconds_total";
 
 pub fn collect(suite: &mut Suite) {
-    suite.test("shares::two_machines_are_watched", two_machines_are_watched);
+    suite.test_alone("shares::two_machines_are_watched", two_machines_are_watched);
 }
 
 fn machine(arbiter: &Arbiter, folder: &TempDir, weight: u32) -> Result<Vm> {
