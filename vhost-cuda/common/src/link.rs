@@ -20,9 +20,9 @@ use crate::account::{Share, Terms};
 
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::images`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
-pub const VERSION: u32 = 4;
-/// The first version with [`TO_SAVE`], [`TO_SAVED`] and [`TO_LOAD`].
-pub const VERSION_OF_SAVING: u32 = 3;
+pub const VERSION: u32 = 5;
+/// The first version with [`TO_CONTENTS`], without which there is no [`TO_SAVE`] and no [`TO_LOAD`].
+pub const VERSION_OF_CONTENTS: u32 = 5;
 /// The first version with [`TO_LEAVE`], [`TO_STAY`] and [`TO_ENTER`].
 pub const VERSION_OF_ENTERING: u32 = 4;
 /// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
@@ -82,20 +82,24 @@ pub const TO_RECIPE: u32 = 14;
 /// [`TO_RECIPE`], with the reason if the session is suspended as before.
 pub const TO_DEEPEN: u32 = 15;
 
-/// [`ToWorker::kind`]: writes the contents of a suspended session, which stay in host memory, to the pipe that comes along, as a stream of
-/// [`crate::parts`]. The answer is as for [`TO_RECIPE`], with the bytes of the contents, or with the reason.
+/// [`ToWorker::kind`]: moves the contents of a suspended session to the file of the [`TO_CONTENTS`] before, where they stay, and writes
+/// their places to the pipe that comes along, as a stream of [`crate::parts`]. The answer is as for [`TO_RECIPE`], with the bytes of the
+/// contents, or with the reason.
 pub const TO_SAVE: u32 = 16;
 
 /// [`ToWorker::kind`]: what [`TO_SAVE`] has written is safe: the contents leave host memory. No payload. Answered as [`TO_SAVE`].
 pub const TO_SAVED: u32 = 17;
 
-/// [`ToWorker::kind`]: reads the contents from the pipe that comes along. The payload is the maximum host memory for them in bytes (`u64`).
-/// Answered as [`TO_SAVE`].
+/// [`ToWorker::kind`]: takes the contents that are in the file of the [`TO_CONTENTS`] before, whose places come through the pipe that
+/// comes along. The payload is the maximum host memory for them in bytes (`u64`). Answered as [`TO_SAVE`].
 pub const TO_LOAD: u32 = 18;
 
 /// [`ToWorker::kind`]: the deeply suspended session leaves for another worker. This one executes no further call, takes nothing more from
 /// lanes, and writes the whole session to the pipe that comes along, as a stream of [`crate::parts`]. No payload. The answer is as for
 /// [`TO_RECIPE`], with the bytes of the contents; with a reason, the session stays, and all goes on as before.
+///
+/// With a [`TO_CONTENTS`] before, the contents move to that file, and the stream has their places only. [`TO_ENTER`] needs the same
+/// file then.
 ///
 /// Requests that were sent before and are not answered go along, and keep their ids: the other worker answers them. The daemon sends no
 /// other request until [`TO_STAY`], or ends this worker. Once it has answered, this worker does not write to guest memory.
@@ -111,6 +115,10 @@ pub const TO_STAY: u32 = 20;
 ///
 /// The account has the counter of the worker before, which has ended when this one charges the machine again.
 pub const TO_ENTER: u32 = 21;
+
+/// [`ToWorker::kind`]: a file in memory comes along, for the contents of the request with the same id, which is the next frame. Its length
+/// is sealed, and is that of whole chunks. No payload, no answer.
+pub const TO_CONTENTS: u32 = 22;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -378,7 +386,8 @@ pub struct Frame {
     pub in_entries: Vec<MemEntry>,
     /// Memory that the worker writes or maps.
     pub out_entries: Vec<MemEntry>,
-    /// The file of a [`TO_REGION`] or [`TO_ACCOUNT`], or the pipe of a [`TO_SAVE`], [`TO_LOAD`], [`TO_LEAVE`] or [`TO_ENTER`].
+    /// The file of a [`TO_REGION`], [`TO_ACCOUNT`] or [`TO_CONTENTS`], or the pipe of a [`TO_SAVE`], [`TO_LOAD`], [`TO_LEAVE`] or
+    /// [`TO_ENTER`].
     pub file: Option<std::fs::File>,
 }
 

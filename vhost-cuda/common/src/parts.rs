@@ -28,6 +28,8 @@ pub mod kind {
     pub const CHUNK: u16 = 3;
     /// The end: nothing follows.
     pub const END: u16 = 4;
+    /// In place of chunks: their places in a file ([`super::Place`]).
+    pub const PLACES: u16 = 5;
 
     // The kinds below are those of a session that goes from one worker to another. They come in this order.
 
@@ -118,6 +120,19 @@ pub struct Contents {
     pub chunks: u64,
 }
 
+/// A row of the part [`kind::PLACES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Place {
+    /// The address of a chunk.
+    pub address: u64,
+    /// The place of its bytes in the file.
+    pub offset: u64,
+}
+
+/// The length of a part's head in bytes.
+pub const HEAD_BYTES: usize = size_of::<Head>();
+
 impl Head {
     fn digest(&self, contents: &[&[u8]]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
@@ -127,20 +142,53 @@ impl Head {
         }
         *hasher.finalize().as_bytes()
     }
+
+    fn check_form(&self) -> io::Result<()> {
+        if self.magic != MAGIC || self.version != VERSION || self.bytes > MAX_BYTES {
+            return Err(malformed("it is no part of a saved session that this program knows"));
+        }
+        Ok(())
+    }
+
+    fn check(&self, contents: &[&[u8]]) -> io::Result<()> {
+        self.check_form()?;
+        if self.digest(contents) != self.digest {
+            return Err(malformed("a part has changed since it was written (its digest differs)"));
+        }
+        Ok(())
+    }
 }
 
-/// Writes a part, whose contents are these pieces.
+/// Returns the head of a part, whose contents are these pieces.
 ///
-/// Errors: those of `to`; `InvalidInput` for contents that are too long.
-pub fn write(mut to: impl Write, kind: u16, contents: &[&[u8]]) -> io::Result<()> {
+/// Errors: `InvalidInput` for contents that are too long.
+pub fn head(kind: u16, contents: &[&[u8]]) -> io::Result<[u8; HEAD_BYTES]> {
     let bytes = contents.iter().map(|piece| piece.len() as u64).sum();
     if bytes > MAX_BYTES {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut head = Head { magic: MAGIC, kind, version: VERSION, bytes, digest: [0; 32] };
     head.digest = head.digest(contents);
-    to.write_all(head.as_bytes())?;
+    Ok(zerocopy::transmute!(head))
+}
+
+/// Writes a part, whose contents are these pieces.
+///
+/// Errors: those of `to`; `InvalidInput` for contents that are too long.
+pub fn write(mut to: impl Write, kind: u16, contents: &[&[u8]]) -> io::Result<()> {
+    to.write_all(&head(kind, contents)?)?;
     contents.iter().try_for_each(|piece| to.write_all(piece))
+}
+
+/// Returns the kind and the contents of a part that is there as a whole.
+///
+/// Errors: `InvalidData`, as for [`read`], and for another length.
+pub fn parse(part: &[u8]) -> io::Result<(u16, &[u8])> {
+    let (head, contents) = Head::read_from_prefix(part).map_err(|_| malformed("a part is cut"))?;
+    if head.bytes != contents.len() as u64 {
+        return Err(malformed("a part has another length"));
+    }
+    head.check(&[contents]).map(|()| (head.kind, contents))
 }
 
 /// Reads the next part, whose contents replace those of `contents`. Returns its kind.
@@ -149,16 +197,10 @@ pub fn write(mut to: impl Write, kind: u16, contents: &[&[u8]]) -> io::Result<()
 pub fn read(mut from: impl Read, contents: &mut Vec<u8>) -> io::Result<u16> {
     let mut head = Head::new_zeroed();
     from.read_exact(head.as_mut_bytes())?;
-    let Head { magic, kind, version, bytes, digest } = head;
-    if magic != MAGIC || version != VERSION || bytes > MAX_BYTES {
-        return Err(malformed("it is no part of a saved session that this program knows"));
-    }
-    contents.resize(bytes as usize, 0);
+    head.check_form()?;
+    contents.resize(head.bytes as usize, 0);
     from.read_exact(contents)?;
-    if head.digest(&[contents]) != digest {
-        return Err(malformed("a part has changed since it was written (its digest differs)"));
-    }
-    Ok(kind)
+    head.check(&[contents]).map(|()| head.kind)
 }
 
 /// Returns the error of a stream that is malformed.
@@ -182,6 +224,9 @@ mod tests {
         let stream = written();
         assert_eq!(stream.len(), 2 * size_of::<Head>() + 8 + 7, "the layout is that of the specification");
         assert_eq!(stream[..16], *b"VCSP\x01\0\x01\0\x08\0\0\0\0\0\0\0");
+        let first = HEAD_BYTES + 8;
+        assert_eq!(parse(&stream[..first]).unwrap(), (kind::SESSION, &7_u64.to_le_bytes()[..]));
+        assert!(parse(&stream[..first - 1]).is_err() && parse(&stream[..first + 1]).is_err());
         let (mut from, mut contents) = (&stream[..], Vec::new());
         assert_eq!(read(&mut from, &mut contents).unwrap(), kind::SESSION);
         assert_eq!(contents, 7_u64.to_le_bytes());

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `ctl save` and `ctl restore`: the file with the contents of a session.
 //!
-//! The file has its name only when all of it is on the disk, and only then the session gives up what it has in host memory. Its first part
-//! ([`vhost_cuda_common::parts`]) names the session; the others come from the worker and go back there as they are.
+//! The file has its name only when all of it is on the disk, and only then the session gives up what it has in host memory. The worker has
+//! the contents in a file in memory, which comes with the daemon's answer, and their places there go through a pipe.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::OwnedFd;
+use std::io::{BufRead, BufReader, BufWriter, IoSliceMut, Read};
+use std::mem::MaybeUninit;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use vhost_cuda_common::parts::{self, kind};
-use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+use rustix::cmsg_space;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::client::{ask, cannot_reach, connect, next_line};
+use super::contents;
 use super::protocol::{Answer, Request};
 
-/// The maximum length of the first answer, whose end comes with a descriptor, in bytes.
+/// The maximum length of the first answer, which comes with descriptors, in bytes.
 const MAX_ANSWER: usize = 1 << 16;
-/// What the pipe takes without waiting, in bytes: as much as the kernel allows every user, unless it is told otherwise.
-const PIPE_BYTES: usize = 1 << 20;
 
 /// Saves the contents of a session in a file, which must not be there yet. Returns the daemon's answer.
 ///
 /// Errors: the session has all its contents in host memory still, and there is no file.
 pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Result<String> {
     ensure!(!file.exists(), "{} is there already", file.display());
-    let (mut stream, pipe) = begin(control, &Request::Save { session, timeout_ms })?;
-    let writing = Writing::new(file)?;
-    parts::write(&writing.file, kind::SESSION, &[&session.to_le_bytes()])
-        .and_then(|()| io::copy(&mut File::from(pipe), &mut &writing.file))
-        .with_context(|| format!("Cannot write {}", writing.path.display()))?;
+    let (mut stream, [pipe, memory]) = begin(control, &Request::Save { session, timeout_ms })?;
+    let places = contents::read_places(BufReader::new(pipe), &memory);
     checked(&next_line(control, &mut stream)?)?;
+    let places = places.context("The worker's answer has no contents")?;
+    let writing = Writing::new(file)?;
+    contents::write(&writing.file, session, &places, &memory)
+        .with_context(|| format!("Cannot write {}", writing.path.display()))?;
     writing.finish(file)?;
     let answer = ask(control, &Request::Saved { session })?;
     if let Err(error) = checked(&answer) {
@@ -48,16 +48,17 @@ pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Resul
 /// Errors: the file is there still, unless the session has its contents in host memory.
 pub fn restore(control: &Path, timeout_ms: u32, path: &Path) -> Result<String> {
     let cannot = || format!("Cannot read {}", path.display());
-    let mut file = File::open(path).with_context(cannot)?;
-    let mut contents = Vec::new();
-    let found = parts::read(&mut file, &mut contents).with_context(cannot)?;
-    let session = <[u8; 8]>::try_from(&contents[..]).ok().filter(|_| found == kind::SESSION);
-    let session = session.with_context(|| format!("{} is no saved session", path.display()))?;
-    let request = Request::Restore { session: u64::from_le_bytes(session), timeout_ms };
-    let (mut stream, pipe) = begin(control, &request)?;
-    // The worker closes its end if it has seen enough. Its reason comes next.
-    let _ = io::copy(&mut file, &mut File::from(pipe));
+    let file = File::open(path).with_context(cannot)?;
+    let session = contents::session_of(&file).with_context(cannot)?;
+    let (mut stream, [pipe, memory]) = begin(control, &Request::Restore { session, timeout_ms })?;
+    let read = contents::read(&file, &memory);
+    // Without them the worker refuses the contents. It closes its end if it has seen enough: its reason comes next.
+    if let Ok(places) = &read {
+        let _ = contents::write_places(BufWriter::new(&pipe), places);
+    }
+    drop(pipe);
     let line = next_line(control, &mut stream)?;
+    read.with_context(cannot)?;
     let sessions = parsed(&line)?.sessions;
     if !sessions.is_empty() && sessions.iter().all(|session| session.state != "saved") {
         fs::remove_file(path).with_context(|| format!("Cannot remove {}", path.display()))?;
@@ -100,21 +101,32 @@ impl Drop for Writing {
     }
 }
 
-/// Sends a request. Returns the connection, and the pipe that comes with the first answer.
-fn begin(control: &Path, request: &Request) -> Result<(BufReader<UnixStream>, OwnedFd)> {
+/// Sends a request. Returns the connection, and the pipe and the file in memory that come with the first answer.
+fn begin(control: &Path, request: &Request) -> Result<(BufReader<UnixStream>, [File; 2])> {
     let stream = connect(control, request)?;
     let mut line = vec![0; MAX_ANSWER];
-    let (bytes, pipe) = stream.recv_with_fd(&mut line[..]).with_context(|| cannot_reach(control))?;
+    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
+    let mut control_data = RecvAncillaryBuffer::new(&mut room);
+    let mut into = [IoSliceMut::new(&mut line)];
+    let received = recvmsg(&stream, &mut into, &mut control_data, RecvFlags::CMSG_CLOEXEC);
+    let bytes = received.with_context(|| cannot_reach(control))?.bytes;
     line.truncate(bytes);
+    let mut files = Vec::new();
+    for message in control_data.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            files.extend(some.map(File::from));
+        }
+    }
     let mut stream = BufReader::new(stream);
     if !line.ends_with(b"\n") {
         stream.by_ref().take(MAX_ANSWER as u64).read_until(b'\n', &mut line)?;
     }
     checked(&String::from_utf8_lossy(&line))?;
-    let pipe: OwnedFd = pipe.context("The daemon's answer has no pipe")?.into();
-    // One that stays shorter is slower: both sides wake each other more often.
-    let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
-    Ok((stream, pipe))
+    let files = files
+        .try_into()
+        .ok()
+        .context("The daemon's answer has no file in memory: it is of another release")?;
+    Ok((stream, files))
 }
 
 fn parsed(line: &str) -> Result<Answer> {

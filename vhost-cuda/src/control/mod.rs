@@ -3,10 +3,11 @@
 //! protocol.
 //!
 //! [`protocol`] has the requests and answers, [`server`] the daemon's side, and [`client`] `vhost-user-cuda ctl`. [`saving`] and [`file`] are
-//! the two sides of saved sessions. [`renewing`] gives sessions other
+//! the two sides of saved sessions, and [`contents`] is the form of the file. [`renewing`] gives sessions other
 //! workers. [`trace`] also serves profilers in the guest.
 
 pub mod client;
+mod contents;
 mod file;
 pub mod protocol;
 pub mod renewing;

@@ -7,7 +7,6 @@ mod waking;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -27,7 +26,7 @@ use crate::owner::{Machine, Owner};
 use crate::sessions::endings::Endings;
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
-use crate::sessions::session::saving::SavingError;
+use crate::sessions::session::saving::{Files, SavingError};
 use crate::shares::client::{Client, MakesRoom};
 use crate::shares::room::Room;
 
@@ -280,10 +279,10 @@ impl Suspender {
         self.bring_back(session, Instant::now() + time)
     }
 
-    /// Has the worker of a session read its contents from a pipe.
+    /// Has the worker of a session take its contents from a file in memory.
     ///
     /// Errors: see [`SavingError`]; nothing has changed.
-    pub fn load(&self, session: &Session, from: OwnedFd) -> Result<(), SavingError> {
+    pub fn load(&self, session: &Session, from: Files) -> Result<(), SavingError> {
         session.load_contents(from, self.host.charge(session.residence().moves().suspended_bytes))
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
-use vhost_cuda_common::link::{FromWorker, TO_LEAVE, ToWorker};
+use vhost_cuda_common::link::{FromWorker, TO_CONTENTS, TO_LEAVE, ToWorker};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::{Outgoing, Phase, Session};
@@ -120,6 +120,20 @@ impl Session {
         file: Option<OwnedFd>,
         patience: Duration,
     ) -> Result<Vec<u8>, AskError> {
+        self.ask_with_files(asked, kind, payload, (None, file), patience)
+    }
+
+    /// As [`Self::ask_with`], with a file for contents before the other one.
+    ///
+    /// Errors: see [`AskError`].
+    pub(super) fn ask_with_files(
+        &self,
+        asked: &Asked,
+        kind: u32,
+        payload: &[u8],
+        (contents, file): (Option<OwnedFd>, Option<OwnedFd>),
+        patience: Duration,
+    ) -> Result<Vec<u8>, AskError> {
         let _turn = asked.turn.lock();
         // Until the question is recorded as under way.
         let permit = freeze::permit();
@@ -141,7 +155,10 @@ impl Session {
         // What comes later waits.
         state.is_away = kind == TO_LEAVE;
         let header = ToWorker { kind, id, ..ToWorker::default() };
-        // Still locked: requests reach the worker in the order of their numbers.
+        // Still locked: requests reach the worker in the order of their numbers, and the file for contents right before its request.
+        if let Some(contents) = contents {
+            self.send(Outgoing::File(ToWorker { kind: TO_CONTENTS, ..header }, Vec::new(), contents));
+        }
         self.send(match file {
             Some(file) => Outgoing::File(header, payload.to_vec(), file),
             None => Outgoing::of(&header, payload),

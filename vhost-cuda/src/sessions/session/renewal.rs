@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sessions that go over to a fresh worker while they are suspended deeply.
 //!
-//! The old worker writes the session into a pipe from which the fresh one reads it, with all requests that it has not answered. From
+//! The old worker writes the session into a pipe from which the fresh one reads it, with all requests that it has not answered. Contents go
+//! over in a file in memory, without a copy. From
 //! the request to leave on, further ones wait here for the worker that has the session then: for the fresh one until the old one has
 //! ended, or for the old one until the fresh one has ended. So no request is executed twice, and when one is answered, the other worker
 //! does not map its pages any more.
@@ -20,7 +21,8 @@ use log::error;
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
-    self, FROM_REPLY, FROM_WAKE, TO_ENTER, TO_LEAVE, TO_STAY, ToWorker, VERSION_OF_ENTERING,
+    self, FROM_REPLY, FROM_WAKE, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_STAY, ToWorker, VERSION_OF_CONTENTS,
+    VERSION_OF_ENTERING,
 };
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::REPLY_OK;
@@ -28,6 +30,7 @@ use zerocopy::IntoBytes;
 
 use super::asked::{AskError, PATIENCE};
 use super::moves::time_of;
+use super::saving::contents_file;
 use super::{Assigned, Fresh, Outgoing, Phase, Session, State};
 use crate::confine::threads;
 use crate::hand_over::freeze;
@@ -72,7 +75,7 @@ impl Session {
 
     /// Gives the session another worker. It is suspended deeply, and nothing else moves it ([`Residence::renew`]).
     ///
-    /// `host` is host memory for its contents, which both workers have for a moment. `assign` tells the worker all that comes before
+    /// `host` is host memory for its contents, if both workers have them for a moment ([`Self::shares_contents`]). `assign` tells the worker all that comes before
     /// guest memory.
     ///
     /// Errors: see [`RenewalError`]. The session is as before, unless it has ended.
@@ -103,6 +106,11 @@ impl Session {
         result
     }
 
+    /// Returns whether contents go over to this worker in a file in memory, so that they are there once.
+    pub fn shares_contents(&self, fresh: &Worker) -> bool {
+        self.assigned().worker.version.min(fresh.version) >= VERSION_OF_CONTENTS
+    }
+
     /// Returns true as long as the session goes on.
     pub fn goes_on(&self) -> bool {
         self.is_open(&self.state.lock())
@@ -119,7 +127,10 @@ impl Session {
         assign: impl FnOnce(&Worker) -> io::Result<()>,
         has_left: &mut bool,
     ) -> Result<(), RenewalError> {
-        let limit = time_of(self.residence.moves().stored_bytes);
+        let stored = self.residence.moves().stored_bytes;
+        let limit = time_of(stored);
+        let is_shared = stored > 0 && self.shares_contents(&fresh.worker);
+        let contents = is_shared.then(|| contents_file(stored)).transpose()?;
         let link = &fresh.worker.sockets.link;
         // It has read nothing of the session yet, and takes all of this at once.
         link.set_write_timeout(Some(PATIENCE))?;
@@ -134,6 +145,9 @@ impl Session {
         };
         let header = ToWorker { kind: TO_ENTER, id, ..ToWorker::default() };
         let most = host.amount() as u64;
+        if let Some(contents) = &contents {
+            link::send_with_file(link, &ToWorker { kind: TO_CONTENTS, ..header }, &[], contents)?;
+        }
         link::send_with_file(link, &header, most.as_bytes(), OwnedFd::from(reader))?;
         link.set_write_timeout(None)?;
         let (left, entered) = thread::scope(|scope| {
@@ -143,7 +157,7 @@ impl Session {
             };
             let name = format!("session-{}-e", self.label);
             let receiving = thread::Builder::new().name(name).spawn_scoped(scope, receive)?;
-            let left = self.leave(writer.into(), limit);
+            let left = self.leave(contents, writer.into(), limit);
             if left.is_err() {
                 // It would wait for the rest.
                 fresh.worker.kill();
@@ -163,8 +177,8 @@ impl Session {
     }
 
     /// Has the present worker write the session to a pipe. From now on requests wait, unless it does not do it.
-    fn leave(&self, to: OwnedFd, limit: Duration) -> Result<(), RenewalError> {
-        let answer = self.ask_with(&self.recipe, TO_LEAVE, &[], Some(to), limit);
+    fn leave(&self, contents: Option<OwnedFd>, to: OwnedFd, limit: Duration) -> Result<(), RenewalError> {
+        let answer = self.ask_with_files(&self.recipe, TO_LEAVE, &[], (contents, Some(to)), limit);
         let was_asked = self.state.lock().is_away;
         let description = answer.and_then(|answer| Description::read(&answer).ok_or(AskError::Malformed));
         match description {

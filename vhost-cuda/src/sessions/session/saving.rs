@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Contents of a suspended session that go to a file, and come back. They pass the daemon as a pipe, whose other end whoever asks has:
-//! it reads and writes nothing of them.
+//! Contents of a suspended session that go to a file, and come back. They pass the daemon as a file in memory, and their places as a pipe,
+//! whose other end whoever asks has: it reads and writes nothing of them.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
-use vhost_cuda_common::link::{TO_LOAD, TO_SAVE, TO_SAVED, VERSION_OF_SAVING};
+use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
+use vhost_cuda_common::link::{CHUNK_BYTES, TO_LOAD, TO_SAVE, TO_SAVED, VERSION_OF_CONTENTS};
 use vhost_cuda_common::recipes::Description;
 use zerocopy::IntoBytes;
 
@@ -30,11 +32,30 @@ pub enum SavingError {
     Refused(String),
 }
 
+/// The descriptors of contents on their way.
+#[derive(Debug)]
+pub struct Files {
+    /// The contents.
+    pub memory: OwnedFd,
+    /// A pipe for their places in it.
+    pub pipe: OwnedFd,
+}
+
+/// Creates a file in memory for so many bytes of contents. It takes memory when they are written.
+pub fn contents_file(bytes: u64) -> io::Result<OwnedFd> {
+    let bytes = bytes.max(1).checked_next_multiple_of(CHUNK_BYTES).ok_or(io::ErrorKind::FileTooLarge)?;
+    let file = memory_file(c"contents")?;
+    file.set_len(bytes)?;
+    // Workers and `ctl` map it, and a worker executes code of the guest.
+    add_seals(&file, FIXED_LENGTH)?;
+    Ok(file.into())
+}
+
 impl Session {
-    /// Has the worker write the contents of the suspended session to a pipe. They stay in host memory.
+    /// Has the worker move the contents of the suspended session to a file in memory. They count as its host memory still.
     ///
     /// Errors: see [`SavingError`]; nothing has changed.
-    pub fn write_contents(&self, to: OwnedFd) -> Result<(), SavingError> {
+    pub fn write_contents(&self, to: Files) -> Result<(), SavingError> {
         let moves = self.residence.moves();
         if moves.phase != Phase::Suspended || moves.saved || moves.movable_bytes > 0 {
             return Err(SavingError::State("its contents are not in host memory"));
@@ -51,10 +72,10 @@ impl Session {
         Ok(())
     }
 
-    /// Has the worker read the contents from a pipe, into the host memory of `charge`.
+    /// Has the worker take the contents from a file in memory, which `charge` is for from now on.
     ///
     /// Errors: see [`SavingError`]; nothing has changed.
-    pub fn load_contents(&self, from: OwnedFd, charge: Charge) -> Result<(), SavingError> {
+    pub fn load_contents(&self, from: Files, charge: Charge) -> Result<(), SavingError> {
         let moves = self.residence.moves();
         if !moves.saved {
             return Err(SavingError::State("its contents are in host memory"));
@@ -70,13 +91,14 @@ impl Session {
         &self,
         kind: u32,
         payload: &[u8],
-        pipe: Option<OwnedFd>,
+        files: Option<Files>,
         time: Duration,
     ) -> Result<u64, SavingError> {
-        if self.assigned().worker.version < VERSION_OF_SAVING {
+        if self.assigned().worker.version < VERSION_OF_CONTENTS {
             return Err(SavingError::State("its worker is of an older release"));
         }
-        let answer = self.ask_with(&self.recipe, kind, payload, pipe, time)?;
+        let files = files.map_or((None, None), |Files { memory, pipe }| (Some(memory), Some(pipe)));
+        let answer = self.ask_with_files(&self.recipe, kind, payload, files, time)?;
         match Description::read(&answer).ok_or(AskError::Malformed)? {
             Description { obstacle: Some(reason), .. } => Err(SavingError::Refused(reason)),
             Description { bytes, .. } => Ok(bytes),

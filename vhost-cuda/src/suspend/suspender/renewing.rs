@@ -48,6 +48,20 @@ pub trait Workers {
     fn assign(&self, worker: &Worker) -> io::Result<()>;
 }
 
+/// The times of the steps, for the log.
+struct Steps {
+    begun: Instant,
+    text: String,
+}
+
+impl Steps {
+    fn end(&mut self, name: &str) {
+        let between = if self.text.is_empty() { "" } else { ", " };
+        self.text += &format!("{between}{name} in {:.3} s", self.begun.elapsed().as_secs_f64());
+        self.begun = Instant::now();
+    }
+}
+
 impl Suspender {
     /// Gives a session another worker. `time` is the time for its work to end. It runs afterwards if it ran before; otherwise it stays
     /// suspended.
@@ -63,17 +77,20 @@ impl Suspender {
         // is suspended.
         let fresh = workers.take();
         let stopped = Instant::now();
-        let result = self.change(session, time, workers, fresh);
+        let mut steps = Steps { begun: stopped, text: String::new() };
+        let result = self.change(session, time, workers, fresh, &mut steps);
         drop(renewing);
         // Also if it has failed. A session that did not run is brought back by its next call.
         let back = if ran { self.bring_back(session, Instant::now() + time).err() } else { None };
         session.residence().wake_again(session.label());
         result?;
+        steps.end("brought back");
         info!(
-            "{}: worker {before} replaced by {}, without calls for {:.3} s",
+            "{}: worker {before} replaced by {}, without calls for {:.3} s ({})",
             session.describe(),
             session.worker_pid(),
-            stopped.elapsed().as_secs_f64()
+            stopped.elapsed().as_secs_f64(),
+            steps.text
         );
         back.map_or(Ok(()), |error| Err(Error::Back(error)))
     }
@@ -84,14 +101,19 @@ impl Suspender {
         time: Duration,
         workers: &impl Workers,
         fresh: Result<Worker, String>,
+        steps: &mut Steps,
     ) -> Result<(), Error> {
         let suspended = self.suspend(session, time, false).map_err(Error::from);
+        steps.end("suspended");
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
             fresh.into_iter().for_each(|worker| workers.put_back(worker));
             return Err(error);
         }
+        steps.end("objects ended");
         let fresh = fresh.or_else(|_| workers.take()).map_err(Error::Worker)?;
-        let stored = session.residence().moves().stored_bytes;
+        // Both workers have contents that are copied.
+        let is_copied = !session.shares_contents(&fresh);
+        let stored = if is_copied { session.residence().moves().stored_bytes } else { 0 };
         let mut host = self.host.charge(stored);
         if (host.amount() as u64) < stored {
             // Both, whatever the first one finds.
@@ -102,7 +124,9 @@ impl Suspender {
             workers.put_back(fresh);
             return Err(MoveError::Failed { outcome: NO_HOST_MEMORY, cuda: 0, devices: 0 }.into());
         }
-        session.renew(fresh, &host, |worker| workers.assign(worker)).map_err(Error::from)
+        let renewed = session.renew(fresh, &host, |worker| workers.assign(worker));
+        steps.end("gone over");
+        renewed.map_err(Error::from)
     }
 
     /// Ends the driver's objects of a suspended session.

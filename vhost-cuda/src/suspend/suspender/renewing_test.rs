@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
-use vhost_cuda_common::link::{MOVED, NOT_IDLE, NOTHING_MOVABLE, TO_ENTER, TO_LEAVE, TO_RESUME, TO_STAY};
+use vhost_cuda_common::link::{
+    MOVED, NOT_IDLE, NOTHING_MOVABLE, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_RESUME, TO_STAY,
+    VERSION_OF_CONTENTS,
+};
 
 use super::super::tests::{Fixture, LONG, MIB, SECOND, Script, plain};
 use super::*;
@@ -18,6 +21,8 @@ use crate::suspend::suspender::Options;
 struct Fresh {
     /// The reason for which they take none.
     obstacle: Option<String>,
+    /// The version of the link that they speak, if it is not this one.
+    version: Option<u32>,
     /// The number of workers that cannot be had.
     missing: AtomicUsize,
     given: Mutex<Vec<(Arc<UnixStream>, Arc<Script>)>>,
@@ -30,7 +35,8 @@ impl Workers for Fresh {
         if self.missing.try_update(Ordering::Relaxed, Ordering::Relaxed, missing).is_ok() {
             return Err("the card is full".into());
         }
-        let (worker, link) = sleeping_worker_with(8 * MIB);
+        let (mut worker, link) = sleeping_worker_with(8 * MIB);
+        worker.version = self.version.unwrap_or(worker.version);
         let (link, script) = (Arc::new(link), Arc::<Script>::default());
         *script.obstacle.lock() = self.obstacle.clone();
         let (theirs, played) = (link.clone(), script.clone());
@@ -67,6 +73,7 @@ fn a_session_that_runs_runs_again_and_others_stay_suspended() {
     assert_ne!(fixture.session.worker_pid(), before);
     assert_eq!((fixture.state(), suspender.host_memory().0), ("running", 0));
     assert_eq!((fresh.counts(TO_ENTER), fresh.counts(TO_RESUME)), ((1, 0), (1, 0)));
+    assert_eq!((fixture.asked(TO_CONTENTS), fresh.counts(TO_CONTENTS)), (1, (1, 0)));
     for hold in [false, true] {
         suspender.suspend(&fixture.session, SECOND, hold).unwrap();
         suspender.renew(&fixture.session, SECOND, &fresh).unwrap();
@@ -158,14 +165,18 @@ fn a_session_may_fail_to_leave_as_often_as_one_likes() {
 }
 
 #[test]
-fn host_memory_must_have_room_for_the_contents_twice() {
+fn host_memory_must_have_room_for_contents_that_are_copied() {
     let suspender =
         Suspender::start(Options { host_memory: Some(10 * MIB), ..Options::default() }, Arc::default(), None)
             .unwrap();
-    let (fixture, fresh) = (Fixture::new(&suspender, 1, 1), Fresh::default());
+    let version = Some(VERSION_OF_CONTENTS - 1);
+    let (fixture, fresh) = (Fixture::new(&suspender, 1, 1), Fresh { version, ..Fresh::default() });
     let error = suspender.renew(&fixture.session, SECOND, &fresh).unwrap_err().to_string();
     assert!(error.contains("not enough host memory"), "{error}");
     assert_eq!((fixture.state(), fixture.asked(TO_LEAVE), fresh.counts(TO_ENTER)), ("running", 0, (0, 1)));
+    assert_eq!(fixture.asked(TO_CONTENTS), 0);
+    suspender.renew(&fixture.session, SECOND, &Fresh::default()).unwrap();
+    assert_eq!(fixture.asked(TO_CONTENTS), 1);
 }
 
 #[test]

@@ -2,16 +2,18 @@
 //! Saved contents that come back: a file that somebody else may have written, or parts of one in any order. Whole sessions from another
 //! worker: parts of one, changed.
 
+use std::fs::File;
 use std::sync::{Arc, LazyLock};
 
 use vhost_cuda_choices::Choices;
+use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
 use vhost_cuda_common::parts::{self, Contents, kind};
 use zerocopy::IntoBytes;
 
 use crate::renewal::fixture::{Guest, end_suspended, stream_of};
 use crate::renewal::read;
 use crate::suspend::pages::Pages;
-use crate::suspend::room::{CHUNK, CHUNK_BYTES};
+use crate::suspend::room::{Area, CHUNK, CHUNK_BYTES};
 use crate::suspend::saving::load;
 use crate::suspend::store::{Name, Store};
 
@@ -36,6 +38,13 @@ static SESSION: LazyLock<Vec<(u16, Vec<u8>)>> = LazyLock::new(|| {
     }
     parts
 });
+/// The file with the contents, which has room for one chunk more.
+static FILE: LazyLock<File> = LazyLock::new(|| {
+    let file = memory_file(c"contents").expect("a file in memory");
+    file.set_len((CHUNKS + 1) * CHUNK_BYTES).expect("a sparse file");
+    add_seals(&file, FIXED_LENGTH).expect("its length stays");
+    file
+});
 /// The maximum number of changes to a session.
 const MAX_CHANGES: usize = 8;
 
@@ -51,7 +60,7 @@ pub fn run(data: &[u8]) {
 fn enter(stream: &[u8]) {
     let mut guest = Guest::new(true);
     let session = guest.session.state;
-    if let Ok((threads, _)) = read(stream, session, CHUNKS * 4 * CHUNK_BYTES) {
+    if let Ok((threads, _)) = read(stream, session, CHUNKS * 4 * CHUNK_BYTES, None) {
         assert!(session.allocations().quota.memory().is_some_and(|(total, free)| free <= total));
         // Lanes of any threads may lie in the same pages, so these do not run.
         drop(threads);
@@ -111,10 +120,21 @@ fn check(stream: &[u8]) {
     assert_eq!(store.prepare(&parts, &digests, [0; 2]).map_or(0, |pieces| pieces.len() as u64), CHUNKS);
     store.leave();
     let bytes = CHUNKS * CHUNK_BYTES;
-    match load(stream, NAME, &mut store) {
-        Ok(()) => assert_eq!((store.stored_bytes(), store.away()), (bytes, 0)),
-        Err(_) => assert_eq!((store.stored_bytes(), store.away() as u64), (0, CHUNKS)),
+    for area in [None, Some(Area::of_file(&FILE).expect("addresses"))] {
+        match load(stream, NAME, &mut store, area) {
+            Ok(()) => assert_eq!((store.stored_bytes(), store.away()), (bytes, 0)),
+            Err(_) => assert_eq!((store.stored_bytes(), store.away() as u64), (0, CHUNKS)),
+        }
+        store.leave();
     }
+}
+
+/// Rows for all chunks: the two lowest bits choose the address of the first one, and the others places of two.
+fn places(choice: u64) -> Vec<u8> {
+    let row = |place: u64, at: u64| [AT + place * CHUNK_BYTES / 2, at * CHUNK_BYTES / 2];
+    let first = PLACES[choice as usize % 4];
+    let rows = [row(first, choice >> 2 & 7), row(4, 2), row(18, (choice >> 5) * 4)];
+    rows.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// Writes the parts with right digests. The first one is the right head, or that which the first byte chooses.
@@ -133,7 +153,9 @@ fn stream(choices: &[u8]) -> Vec<u8> {
             5 => (kind::CHUNK, chunk(u64::from(choice), CHUNK)),
             6 => (kind::CHUNK, chunk(0, CHUNK - 1)),
             7 => (kind::CHUNK, vec![choice; usize::from(choice) % 16]),
-            8 => (u16::from(choice), Vec::new()),
+            8 if choice < 0x80 => (u16::from(choice), Vec::new()),
+            // Rows, of which two may be wrong.
+            8 => (kind::PLACES, places(u64::from(choice & 0x7f))),
             other => (kind::CHUNK, chunk(PLACES[usize::from(other) - 9] * CHUNK_BYTES / 2, CHUNK)),
         };
         // Contents that are too long are not written.

@@ -228,7 +228,7 @@ impl Guest {
 pub fn stream_of(guest: &mut Guest) -> Vec<u8> {
     let mut stream = Vec::new();
     let threads = super::stop(guest.session.state, &mut guest.executors).expect("it can leave");
-    super::writing::session(&mut stream, guest.session.state, &threads).expect("it can be written");
+    super::writing::session(&mut stream, guest.session.state, &threads, None).expect("it can be written");
     super::go_on(guest.session.state);
     stream
 }

@@ -30,6 +30,8 @@ use crate::run::replies::Replies;
 use crate::serve::executor::Executors;
 use crate::serve::left::Left;
 use crate::state::SessionState;
+use crate::suspend::room::Area;
+use crate::suspend::saving;
 
 fn refusal(reason: impl Into<String>) -> Description {
     Description { obstacle: Some(reason.into()), ..Description::default() }
@@ -44,6 +46,7 @@ pub fn leave(
 ) {
     let id = frame.header.id;
     let answer = |description: Description| replies.send(id, &(REPLY_OK, description.to_bytes()));
+    let area = saving::lent(session, frame);
     let Some(pipe) = frame.file.take() else { return answer(refusal("a frame without its file")) };
     if session.suspension.is_moving.swap(true, Ordering::Acquire) {
         return answer(refusal("another move is under way"));
@@ -57,7 +60,7 @@ pub fn leave(
     };
     let theirs = replies.clone();
     let run = move || {
-        let description = match written(session, &threads, pipe) {
+        let description = match written(session, &threads, pipe, area) {
             Ok(bytes) => Description { bytes, ..Description::default() },
             Err(reason) => {
                 debug!("the session stays: {reason}");
@@ -88,8 +91,8 @@ fn stop(session: &SessionState, executors: &mut Executors) -> Result<Vec<Left>, 
     writing::obstacle(session).map_or(Ok(threads), Err)
 }
 
-fn written(session: &SessionState, threads: &[Left], pipe: File) -> Result<u64, String> {
-    writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())
+fn written(session: &SessionState, threads: &[Left], pipe: File, area: Option<Area>) -> Result<u64, String> {
+    writing::session(BufWriter::new(pipe), session, threads, area).map_err(|error| error.to_string())
 }
 
 /// Lets the session go on in this worker, if it was about to leave or has left.
@@ -113,9 +116,10 @@ pub fn enter(
     frame: &mut Frame,
     replies: &Arc<Replies>,
 ) {
+    let area = saving::lent(session, frame);
     let entered = match (frame.file.take(), pool_of(&frame.payload)) {
         (Some(pipe), Some(most)) => {
-            read(BufReader::new(pipe), session, most).map_err(|error| error.to_string())
+            read(BufReader::new(pipe), session, most, area).map_err(|error| error.to_string())
         }
         _ => Err("a frame without its file, or of the wrong size".to_owned()),
     };

@@ -36,7 +36,7 @@ use crate::serve::left::{Left, LeftPlace};
 use crate::state::SessionState;
 use crate::suspend::deep;
 use crate::suspend::digests::{Digest, Key};
-use crate::suspend::room::CHUNK_BYTES;
+use crate::suspend::room::{self, CHUNK_BYTES};
 use crate::suspend::saving;
 use crate::suspend::store::Store;
 use crate::suspend::suspended::{Deep, Suspended};
@@ -77,15 +77,17 @@ struct Tables {
     digests: BTreeMap<u64, Vec<Digest>>,
 }
 
-/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents. Returns the threads, which do not run yet, and
-/// the bytes of the contents.
+/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents, or has them in `area`. Returns the
+/// threads, which do not run yet, and the bytes of the contents.
 ///
 /// Errors: those of `from`; `InvalidData` with the reason. The session is of no use then.
 pub fn session(
     mut from: impl Read,
     session: &'static SessionState,
     most: u64,
+    area: Option<room::Area>,
 ) -> io::Result<(Vec<Thread>, u64)> {
+    let most = area.as_ref().map_or(most, room::Area::room_bytes);
     let is_new = session.suspension.suspended.lock().is_none()
         && session.contexts.all().is_empty()
         && session.allocations().ranges().next().is_none();
@@ -114,7 +116,7 @@ pub fn session(
     if is_saved {
         now.saved = Some(state.name);
     } else {
-        saving::load_after(&part, from, state.name, &mut now.store)?;
+        saving::load_after(&part, from, state.name, &mut now.store, area)?;
     }
     let charged = session.allocations().quota.entered();
     charged.map_err(|error| malformed(&failed("its memory is more than its machine may have")(error)))?;

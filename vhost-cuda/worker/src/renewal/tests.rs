@@ -5,7 +5,8 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::thread;
 
-use vhost_cuda_common::link::{TO_ENTER, TO_LEAVE, ToWorker};
+use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
+use vhost_cuda_common::link::{CHUNK_BYTES, TO_CONTENTS, TO_ENTER, TO_LEAVE, ToWorker};
 use vhost_cuda_common::parts;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_ring::{Kind, LaneMemory, Producer};
@@ -28,6 +29,11 @@ fn frame(kind: u32, id: u64, payload: &[u8], file: File) -> Frame {
     let mut frame = Frame::of_payload(ToWorker { id, ..ToWorker::default() }, payload.to_vec());
     (frame.header.kind, frame.file) = (kind, Some(file));
     frame
+}
+
+/// Gives the session a file for the contents of request `id`.
+fn lend(guest: &Guest, id: u64, file: &File) {
+    saving::lend(guest.session.state, &frame(TO_CONTENTS, id, &[], file.try_clone().unwrap()));
 }
 
 /// Lets the session leave. Returns the stream, or the reason for which it stays.
@@ -180,6 +186,49 @@ fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
     other.resume();
     other.make(Opcode::cuMemFree_v2, &[&before.ranges[0].base.to_le_bytes()], &[]);
     other.end();
+}
+
+/// The contents go over in a file, more than once.
+#[test]
+fn contents_go_over_without_a_copy() {
+    let mut guest = Guest::with_all();
+    guest.suspend();
+    let before = facts(guest.session.state);
+    let as_chunks = left(&mut guest).unwrap();
+    stay(guest.session.state);
+    for round in 0..3 {
+        let file = memory_file(c"contents").unwrap();
+        file.set_len(before.contents.len() as u64 * CHUNK_BYTES).unwrap();
+        add_seals(&file, FIXED_LENGTH).unwrap();
+        lend(&guest, 999, &file);
+        assert_eq!(left(&mut guest).unwrap().len(), as_chunks.len(), "a file of another request");
+        stay(guest.session.state);
+        lend(&guest, 1000, &file);
+        let stream = left(&mut guest).unwrap();
+        assert!(stream.len() < as_chunks.len() - before.contents.len() * CHUNK_BYTES as usize);
+        assert_eq!(facts(guest.session.state), before, "it may stay");
+        stay(guest.session.state);
+        end_suspended(guest);
+        let refuse = |stream: &[u8], file: Option<&File>| {
+            let mut other = Guest::new(true);
+            file.into_iter().for_each(|file| lend(&other, 2000, file));
+            let reason = entered(&mut other, stream, HOST_MEMORY);
+            end_suspended(other);
+            reason.expect("it enters")
+        };
+        refuse(&stream, None);
+        refuse(&stream[..stream.len() - 1], Some(&file));
+        refuse(&as_chunks, Some(&file));
+        let mut other = Guest::new(true);
+        lend(&other, 2000, &file);
+        assert_eq!(entered(&mut other, &stream, 0), None, "round {round}");
+        let mut after = facts(other.session.state);
+        after.lanes.clone_from(&before.lanes);
+        assert_eq!(after, before);
+        guest = other;
+    }
+    guest.resume();
+    guest.end();
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::recipe::left as calls;
 use crate::run::callbacks::CALLBACKS;
 use crate::serve::left::Left;
 use crate::state::SessionState;
+use crate::suspend::room::Area;
 use crate::suspend::saving;
 use crate::suspend::suspended::{Deep, Suspended};
 
@@ -35,12 +36,19 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
     CALLBACKS.tickets().is_none().then_some("functions of the program are due, or run")
 }
 
-/// Writes all of the session. Returns the bytes of the contents.
+/// Writes all of the session. Returns the bytes of the contents, which move to `area` if it is there.
 ///
-/// Errors: those of `to`; `InvalidData` with the reason for which the session cannot leave.
-pub fn session(mut to: impl Write, session: &SessionState, threads: &[Left]) -> io::Result<u64> {
-    let suspended = session.suspension.suspended.lock();
-    let now = suspended.as_ref().ok_or_else(|| malformed("it is not suspended"))?;
+/// Errors: those of `to`, and of [`Store::move_to`]; `InvalidData` with the reason for which the session cannot leave.
+///
+/// [`Store::move_to`]: crate::suspend::store::Store::move_to
+pub fn session(
+    mut to: impl Write,
+    session: &SessionState,
+    threads: &[Left],
+    area: Option<Area>,
+) -> io::Result<u64> {
+    let mut suspended = session.suspension.suspended.lock();
+    let now = suspended.as_mut().ok_or_else(|| malformed("it is not suspended"))?;
     let deep = now.deep.as_ref().ok_or_else(|| malformed("its driver's objects have not ended"))?;
     let mut name = now.saved.unwrap_or_default();
     if now.saved.is_none() {
@@ -56,9 +64,10 @@ pub fn session(mut to: impl Write, session: &SessionState, threads: &[Left]) -> 
         write(&mut to, kind::DIGESTS, &[head.as_bytes(), digests.as_bytes()])
             .map_err(|error| named(error, "the digests of an allocation are too long"))?;
     }
-    let bytes = match now.saved {
-        Some(_) => write(&mut to, kind::END, &[]).map(|()| 0),
-        None => saving::write(&mut to, name, &now.store),
+    let bytes = match (now.saved, area) {
+        (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
+        (None, None) => saving::write(&mut to, name, &now.store),
+        (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area),
     }?;
     to.flush()?;
     Ok(bytes)

@@ -252,11 +252,13 @@ fn resume(
         return failed(CONTENTS_DIFFER);
     }
     session.gate.resume();
+    let begun = Instant::now();
     if let Some(deep) = &mut now.deep {
         if let Err(error) = deep.make_again(session, make_calls) {
             return unmoved(error);
         }
         now.deep = None;
+        debug!("objects were made again in {:?}", begun.elapsed());
     }
     *contexts = session.contexts.all();
     match bring_back(session, terms.is_in_pieces(), now, contexts) {

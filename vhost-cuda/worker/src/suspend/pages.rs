@@ -8,6 +8,8 @@
 //!
 //! All of it is private memory of this process, which serves one session from its beginning to its end. No other process can see
 //! what a page held before, and the kernel takes all pages back when the process ends, however it ends.
+//!
+//! Contents that another process is to get move to a file of the daemon's. These come to it, or from it, without a copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -46,6 +48,14 @@ struct Block {
     is_registered: bool,
 }
 
+/// An area in a file that another process has, too.
+#[derive(Debug)]
+struct Lent {
+    area: Area,
+    /// The number of its rooms that are taken.
+    used: usize,
+}
+
 /// All host memory for contents of a session.
 #[derive(Debug, Default)]
 pub struct Pages {
@@ -67,6 +77,9 @@ struct State {
     spare: Vec<usize>,
     /// The number of spare rooms that are taken.
     spare_used: usize,
+    /// Areas of files, by the addresses of their first rooms. The other process may need what this one has given up, so all pages stay
+    /// until no room is taken.
+    lent: BTreeMap<usize, Lent>,
     /// The numbers of blocks and of spare rooms whose pages change: they are in none of the lists.
     changing: usize,
     spare_changing: usize,
@@ -85,7 +98,8 @@ enum Step {
 
 impl State {
     fn next(&mut self) -> Step {
-        let there = self.blocks.len() * ROOMS + self.spare_used;
+        let lent: usize = self.lent.values().map(|lent| lent.used).sum();
+        let there = self.blocks.len() * ROOMS + self.spare_used + lent;
         let missing = self.wanted.saturating_sub(there) / ROOMS;
         if missing > 0 {
             return self.unfilled.pop().map_or(Step::Map(missing), |block| {
@@ -123,6 +137,17 @@ impl State {
         block.used += 1;
         // SAFETY: a room of a block, which lies in one of `areas`.
         Some(unsafe { Room::at(address, block.is_registered) })
+    }
+
+    /// Gives a room back if it is one of a file. Returns what is left of an area that no room needs any more.
+    fn give_lent(&mut self, room: Room) -> Option<Option<Area>> {
+        let (&first, lent) = self.lent.range_mut(..=room.address()).next_back()?;
+        if (room.address() - first) as u64 >= lent.area.room_bytes() {
+            return None;
+        }
+        lent.used -= 1;
+        let is_over = lent.used == 0;
+        Some(is_over.then(|| self.lent.remove(&first)).flatten().map(|lent| lent.area))
     }
 
     /// Publishes how much is ready, and gives addresses back that no room needs any more.
@@ -171,9 +196,34 @@ impl Pages {
         Ok(rooms)
     }
 
+    /// Takes the rooms at these places of a file, whose contents are what the file has there.
+    ///
+    /// Errors: `InvalidInput` for a place that is not that of a room, or that is there twice.
+    pub fn take_of(&self, area: Area, places: &[u64]) -> io::Result<Vec<Room>> {
+        let mut taken = BTreeSet::new();
+        let mut is_room = |place: &u64| {
+            *place < area.room_bytes() && place.is_multiple_of(CHUNK_BYTES) && taken.insert(*place)
+        };
+        if !places.iter().all(&mut is_room) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (first, used) = (area.first_room(), places.len());
+        if used > 0 {
+            self.state.lock().lent.insert(first, Lent { area, used });
+        }
+        // SAFETY: a room of one of `lent`, which stays mapped while any is taken.
+        let room = |place: &u64| unsafe { Room::at(first + *place as usize, false) };
+        Ok(places.iter().map(room).collect())
+    }
+
     /// Gives a room back that was taken. In the pool its pages stay.
     pub fn give(&self, room: Room) {
         let mut state = self.state.lock();
+        if let Some(over) = state.give_lent(room) {
+            // Unmapping takes long.
+            drop(state);
+            return drop(over);
+        }
         let block = state.blocks.get_mut(&(room.address() / BLOCK * BLOCK));
         let is_of_pool = block.is_some();
         if let Some(block) = block {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rooms for chunks of contents, and the mappings in which they lie.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
+use rustix::fs::fcntl_get_seals;
+use vhost_cuda_common::files::FIXED_LENGTH;
 pub use vhost_cuda_common::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
 
 /// The sizes of a room and of a block of them in bytes. A room is as large as the kernel's huge pages.
@@ -73,6 +77,16 @@ impl Room {
         unsafe { std::ptr::copy_nonoverlapping(self.address as *const u8, chunk.as_mut_ptr(), CHUNK) }
     }
 
+    /// Copies the chunk of another room to this one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::store`], for both.
+    pub unsafe fn copy_from(self, other: Self) {
+        // SAFETY: both are as long as a chunk (invariant), and no two rooms overlap; the caller vouches for the rest.
+        unsafe { std::ptr::copy_nonoverlapping(other.address as *const u8, self.address as *mut u8, CHUNK) }
+    }
+
     /// Changes the first byte, as broken memory would.
     #[cfg(test)]
     pub fn damage(self) {
@@ -85,7 +99,7 @@ impl Room {
 ///
 /// # Invariants
 ///
-/// `base` is the address of a private mapping of `bytes` bytes that this value owns.
+/// `base` is the address of a mapping of `bytes` bytes that this value owns, and whose pages no other process can take away.
 #[derive(Debug)]
 pub struct Area {
     base: usize,
@@ -111,6 +125,38 @@ impl Area {
         // SAFETY: the new mapping.
         unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
         Ok(Self { base: base as usize, bytes })
+    }
+
+    /// Maps a file in memory, whose length is sealed. It has a room for each chunk.
+    ///
+    /// Errors: it is no such file, or the process gets no more addresses.
+    pub fn of_file(file: &File) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        let is_whole = bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES);
+        if !is_whole || !fcntl_get_seals(file)?.contains(FIXED_LENGTH) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let area = Self::new((bytes / CHUNK_BYTES) as usize, CHUNK)?;
+        let (first, bytes) = (area.first_room() as *mut _, area.bytes - CHUNK);
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: it replaces a part of the new mapping, which nobody uses. The file stays as long as it is.
+        let mapped = unsafe { libc::mmap(first, bytes, protection, flags, file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as in `new`.
+        unsafe { libc::madvise(first, bytes, libc::MADV_HUGEPAGE) };
+        Ok(area)
+    }
+
+    /// Returns the address of the first of its rooms, if it has such.
+    pub fn first_room(&self) -> usize {
+        self.base.next_multiple_of(CHUNK)
+    }
+
+    /// Returns the number of bytes of all of its rooms.
+    pub fn room_bytes(&self) -> u64 {
+        (self.bytes - CHUNK) as u64
     }
 
     /// Returns the addresses of the parts of `size` bytes, which must be that of [`Self::new`], the last one first.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Contents of a suspended session that leave this process as a stream ([`vhost_cuda_common::parts`]), and come back as one.
+//! Contents of a suspended session that leave this process, and come back: in a file of the daemon's, with a stream that says where
+//! ([`vhost_cuda_common::parts`]), or in the stream itself.
 //!
-//! They stay in host memory until the daemon says that all of the stream is safe. From then on the session cannot be resumed before
+//! They stay in host memory until the daemon says that they are safe. From then on the session cannot be resumed before
 //! the same contents have come back, which are known by their random name. What comes back is not trusted: a stream may only fill the
-//! chunks that are away, each once. Whether it has filled them rightly is seen by the digests of the next resumption.
+//! chunks that are away, each once. Whether it has filled them rightly is seen by the digests of the next resumption: whoever has the
+//! file may write to it at any time.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,14 +13,28 @@ use std::sync::atomic::Ordering;
 
 use log::debug;
 use vhost_cuda_common::link::{Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
-use vhost_cuda_common::parts::{self, Contents, kind, malformed};
+use vhost_cuda_common::parts::{self, Contents, kind, malformed, read_rows};
 use vhost_cuda_common::recipes::Description;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::room::{CHUNK, CHUNK_BYTES};
+use super::room::{Area, CHUNK, CHUNK_BYTES};
 use super::store::{Name, Store};
 use super::suspended::Suspended;
 use crate::state::SessionState;
+
+/// Keeps a file for the contents of the next request.
+pub fn lend(session: &SessionState, frame: &Frame) {
+    let area = frame.file.as_ref().and_then(|file| {
+        Area::of_file(file).inspect_err(|error| debug!("a file for contents cannot be mapped: {error}")).ok()
+    });
+    *session.suspension.lent.lock() = area.map(|area| (frame.header.id, area));
+}
+
+/// Returns the file for the contents of this request, if there is one.
+pub fn lent(session: &SessionState, frame: &Frame) -> Option<Area> {
+    let lent = session.suspension.lent.lock().take();
+    lent.filter(|(id, _)| *id == frame.header.id).map(|(_, area)| area)
+}
 
 /// Executes a request to save contents, to give them up after that, or to load them. Returns the bytes of the contents that were written, given up or
 /// read, or the reason for which nothing has changed.
@@ -43,6 +59,8 @@ pub fn execute(session: &'static SessionState, frame: &mut Frame) -> Description
 }
 
 fn carry_out(session: &SessionState, frame: &mut Frame) -> Result<u64, String> {
+    const NO_FILE: &str = "there is no file for its contents";
+    let area = lent(session, frame);
     let mut suspended = session.suspension.suspended.lock();
     let now = suspended.as_mut().ok_or("it is not suspended")?;
     match (frame.header.kind, frame.file.take()) {
@@ -51,7 +69,8 @@ fn carry_out(session: &SessionState, frame: &mut Frame) -> Result<u64, String> {
             if !is_all || now.created.iter().any(|(_, part)| !part.stored) {
                 return Err("a part of its memory is on the card".to_owned());
             }
-            save(now, file).map_err(|error| format!("the contents cannot be written: {error}"))
+            let area = area.ok_or(NO_FILE)?;
+            save(now, file, area).map_err(|error| format!("the contents cannot be written: {error}"))
         }
         (TO_SAVED, None) => {
             let name = now.written.take().ok_or("its contents were not written")?;
@@ -66,7 +85,7 @@ fn carry_out(session: &SessionState, frame: &mut Frame) -> Result<u64, String> {
             if now.store.away() as u64 * CHUNK_BYTES > most {
                 return Err("there is not enough host memory for its contents".to_owned());
             }
-            load(file, name, &mut now.store)
+            load(file, name, &mut now.store, Some(area.ok_or(NO_FILE)?))
                 .map_err(|error| format!("the contents cannot be read: {error}"))?;
             now.saved = None;
             Ok(now.store.stored_bytes())
@@ -75,14 +94,14 @@ fn carry_out(session: &SessionState, frame: &mut Frame) -> Result<u64, String> {
     }
 }
 
-fn save(now: &mut Suspended, mut file: File) -> io::Result<u64> {
+fn save(now: &mut Suspended, mut file: File, area: Area) -> io::Result<u64> {
     if now.saved.is_some() {
         return Err(malformed("they are saved already"));
     }
     now.written = None;
     let mut name = Name::default();
     getrandom::fill(&mut name).map_err(|_| io::ErrorKind::Other)?;
-    let bytes = write(&mut file, name, &now.store)?;
+    let bytes = write_places(&mut file, name, &mut now.store, area)?;
     now.written = Some(name);
     Ok(bytes)
 }
@@ -104,32 +123,60 @@ pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Reads the contents of that name, all of which are away.
+/// Moves all contents to a file, and writes their places. Returns their bytes.
+///
+/// Errors: those of `to`, and of [`Store::move_to`].
+pub fn write_places(mut to: impl Write, name: Name, store: &mut Store, area: Area) -> io::Result<u64> {
+    let places = store.move_to(area)?;
+    let head = Contents { name, chunks: places.len() as u64 };
+    parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
+    parts::write_rows(&mut to, kind::PLACES, &places)?;
+    parts::write(&mut to, kind::END, &[])?;
+    Ok(head.chunks * CHUNK_BYTES)
+}
+
+/// Reads the contents of that name, all of which are away. With `area` they are there, and the stream has their places.
 ///
 /// Errors: those of `from`; `InvalidData` for other contents, or not exactly those. All are away still.
-pub fn load(from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
-    let loaded = try_to_load(from, name, store);
+pub fn load(from: impl Read, name: Name, store: &mut Store, area: Option<Area>) -> io::Result<()> {
+    let loaded = try_to_load(from, name, store, area);
     if loaded.is_err() {
         store.leave();
     }
     loaded
 }
 
-fn try_to_load(mut from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
+fn try_to_load(mut from: impl Read, name: Name, store: &mut Store, area: Option<Area>) -> io::Result<()> {
     let mut part = Vec::new();
     if parts::read(&mut from, &mut part)? != kind::CONTENTS {
         return Err(malformed("it has no contents"));
     }
-    load_after(&part, from, name, store)
+    load_after(&part, from, name, store, area)
 }
 
 /// As [`load`], after the part `head` that begins the contents. After an error some may not be away any more.
-pub fn load_after(head: &[u8], mut from: impl Read, name: Name, store: &mut Store) -> io::Result<()> {
+pub fn load_after(
+    head: &[u8],
+    mut from: impl Read,
+    name: Name,
+    store: &mut Store,
+    area: Option<Area>,
+) -> io::Result<()> {
     let chunks = store.away() as u64;
     if Contents::read_from_bytes(head).ok() != Some(Contents { name, chunks }) {
         return Err(malformed("it has other contents than those that were saved last"));
     }
     let mut part = Vec::new();
+    if let Some(area) = area {
+        let mut places = Vec::new();
+        loop {
+            match parts::read(&mut from, &mut part)? {
+                kind::PLACES => read_rows(&part, &mut places, store.away())?,
+                kind::END if part.is_empty() => return store.take_from(area, &places),
+                _ => return Err(malformed("it has something else than places")),
+            }
+        }
+    }
     store.provide()?;
     loop {
         match parts::read(&mut from, &mut part)? {
@@ -147,7 +194,11 @@ pub fn load_after(head: &[u8], mut from: impl Read, name: Name, store: &mut Stor
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{FileExt, MetadataExt};
     use std::sync::Arc;
+
+    use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
+    use vhost_cuda_common::parts::Place;
 
     use super::*;
     use crate::suspend::pages::Pages;
@@ -191,7 +242,7 @@ mod tests {
         assert_eq!(contents(&store), before, "they stay until they are safe");
         store.leave();
         assert_eq!((store.stored_bytes(), store.away()), (0, 3));
-        load(&stream[..], NAME, &mut store).unwrap();
+        load(&stream[..], NAME, &mut store, None).unwrap();
         assert_eq!((contents(&store), store.away()), (before, 0));
     }
 
@@ -203,6 +254,100 @@ mod tests {
             .filter(|(_, bytes)| bytes.starts_with(b"VCSP"))
             .map(|(at, _)| at)
             .collect()
+    }
+
+    /// A file of `chunks` chunks.
+    fn file(chunks: u64) -> File {
+        let file = memory_file(c"contents").unwrap();
+        file.set_len(chunks * CHUNK_BYTES).unwrap();
+        add_seals(&file, FIXED_LENGTH).unwrap();
+        file
+    }
+
+    fn area(file: &File) -> Area {
+        Area::of_file(file).unwrap()
+    }
+
+    #[test]
+    fn contents_leave_and_come_back_in_a_file() {
+        let (mut store, file) = (stored(), file(4));
+        let before = contents(&store);
+        let mut stream = Vec::new();
+        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file)).unwrap(), 3 * CHUNK_BYTES);
+        assert_eq!(contents(&store), before, "they stay until they are safe");
+        let mut byte = [0];
+        for (place, first) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
+            file.read_exact_at(&mut byte, place * CHUNK_BYTES).unwrap();
+            assert_eq!(byte, [first], "chunk {place} of the file");
+        }
+        assert_eq!(file.metadata().unwrap().blocks() * 512, 3 * CHUNK_BYTES);
+        store.leave();
+        assert_eq!((store.stored_bytes(), store.away()), (0, 3));
+        // To another process, and to this one.
+        let mut other = stored();
+        other.leave();
+        for store in [&mut other, &mut store] {
+            load(&stream[..], NAME, store, Some(area(&file))).unwrap();
+            assert_eq!((contents(store), store.away()), (before.clone(), 0));
+        }
+        drop(other);
+        assert_eq!(contents(&store), before, "one that ends takes nothing from the others");
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_takes_nothing() {
+        let mut store = stored();
+        let before = contents(&store);
+        assert!(write_places(&mut Vec::new(), NAME, &mut store, area(&file(2))).is_err());
+        assert_eq!(contents(&store), before);
+        let open = memory_file(c"contents").unwrap();
+        open.set_len(CHUNK_BYTES).unwrap();
+        assert!(Area::of_file(&open).is_err(), "its length may change");
+    }
+
+    #[test]
+    fn wrong_places_change_nothing() {
+        let (mut store, file) = (stored(), file(4));
+        let mut stream = Vec::new();
+        write_places(&mut stream, NAME, &mut store, area(&file)).unwrap();
+        let before = contents(&store);
+        store.leave();
+        let place =
+            |chunk: u64, at: u64| Place { address: AT + chunk * CHUNK_BYTES, offset: at * CHUNK_BYTES };
+        let right = [place(0, 3), place(2, 1), place(64, 0)];
+        let stream = |places: &[Place]| {
+            let mut stream = Vec::new();
+            let head = Contents { name: NAME, chunks: 3 };
+            parts::write(&mut stream, kind::CONTENTS, &[head.as_bytes()]).unwrap();
+            parts::write_rows(&mut stream, kind::PLACES, places).unwrap();
+            parts::write(&mut stream, kind::END, &[]).unwrap();
+            stream
+        };
+        let inside = Place { offset: CHUNK_BYTES / 2, ..right[1] };
+        let far = Place { offset: u64::MAX - CHUNK_BYTES + 1, ..right[1] };
+        for (why, wrong) in [
+            ("none", vec![]),
+            ("a chunk is missing", right[..2].to_vec()),
+            ("a chunk twice", vec![right[0], right[0], right[2]]),
+            ("one too many", [&right[..], &right[..1]].concat()),
+            ("zeros are there", vec![right[0], place(1, 1), right[2]]),
+            ("no chunk of it", vec![right[0], place(5, 1), right[2]]),
+            ("two at one place", vec![right[0], place(2, 3), right[2]]),
+            ("inside of a chunk", vec![right[0], inside, right[2]]),
+            ("behind the file", vec![right[0], place(2, 4), right[2]]),
+            ("far behind it", vec![right[0], far, right[2]]),
+        ] {
+            assert!(load(&stream(&wrong)[..], NAME, &mut store, Some(area(&file))).is_err(), "{why}");
+            assert_eq!((store.stored_bytes(), store.away()), (0, 3), "{why}");
+        }
+        assert!(load(&stream(&right)[..], NAME, &mut store, None).is_err(), "there is no file");
+        let mut chunks = Vec::new();
+        write(&mut chunks, NAME, &stored()).unwrap();
+        assert!(load(&chunks[..], NAME, &mut store, Some(area(&file))).is_err(), "chunks beside a file");
+        // In any order. They are not checked before the session is resumed.
+        load(&stream(&right)[..], NAME, &mut store, Some(area(&file))).unwrap();
+        let found: Vec<u8> = contents(&store).iter().map(|chunk| chunk.1).collect();
+        assert_eq!((found, before.len()), (vec![0, 2, 1], 3));
     }
 
     #[test]
@@ -237,13 +382,13 @@ mod tests {
             ("another number", vec![&fewer, first, second, end]),
             ("a head twice", vec![head, head, first, second, third, end]),
         ] {
-            let error = load(&wrong.concat()[..], NAME, &mut store);
+            let error = load(&wrong.concat()[..], NAME, &mut store, None);
             assert!(error.is_err(), "{why}");
             assert_eq!((store.stored_bytes(), store.away()), (0, 3), "{why}");
         }
-        assert!(load(&stream[..], [8; 16], &mut store).is_err(), "of another session");
+        assert!(load(&stream[..], [8; 16], &mut store, None).is_err(), "of another session");
         // In any order.
-        load(&[head, third, second, first, end].concat()[..], NAME, &mut store).unwrap();
+        load(&[head, third, second, first, end].concat()[..], NAME, &mut store, None).unwrap();
         assert_eq!(contents(&store), before);
     }
 }

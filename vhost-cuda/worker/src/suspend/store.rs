@@ -4,17 +4,24 @@
 //! Contents are stored in chunks. A chunk of zeros takes no memory. Contents stay when the session is resumed, so that the next
 //! suspension copies only chunks that have changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+use vhost_cuda_common::parts::{Place, malformed};
 
 use super::digests::Digest;
 use super::pages::Pages;
-use super::room::{CHUNK_BYTES, Room};
+use super::room::{Area, CHUNK, CHUNK_BYTES, Room, fill};
 use super::transfer::Piece;
 
 /// The name of contents that have left host memory.
 pub type Name = [u8; 16];
+/// The maximum number of threads that copy contents to a file: the kernel provides its pages meanwhile.
+const MAX_THREADS: usize = 12;
 
 /// A chunk of a part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,15 +177,81 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the memory for the chunk at `address`, which is away until now. `None` if there is no such chunk.
-    pub fn arrive(&mut self, address: u64) -> Option<Room> {
+    /// Returns the chunk at `address`, if it is away.
+    fn away_at(&mut self, address: u64) -> Option<&mut Chunk> {
         let (base, contents) = self.contents.range_mut(..=address).next_back()?;
         let offset = address - base;
         let index =
             usize::try_from(offset / CHUNK_BYTES).ok().filter(|_| offset.is_multiple_of(CHUNK_BYTES))?;
-        let chunk = contents.chunks.get_mut(index).filter(|chunk| chunk.is_away)?;
+        contents.chunks.get_mut(index).filter(|chunk| chunk.is_away)
+    }
+
+    /// Returns the memory for the chunk at `address`, which is away until now. `None` if there is no such chunk.
+    pub fn arrive(&mut self, address: u64) -> Option<Room> {
+        let chunk = self.away_at(address)?;
         chunk.is_away = chunk.room.is_none();
         chunk.room
+    }
+
+    /// Moves all contents to a file. Returns their places there. Each chunk is in one of both all the time, so this takes little more host
+    /// memory.
+    ///
+    /// Errors: the file is too short, or the host has no memory. All contents are there, some of them in the file.
+    pub fn move_to(&mut self, area: Area) -> io::Result<Vec<Place>> {
+        let (pages, first) = (&self.pages, area.first_room());
+        let chunks = self.contents.values_mut().flat_map(|contents| &mut contents.chunks);
+        let rooms: Vec<&mut Room> = chunks.filter_map(|chunk| chunk.room.as_mut()).collect();
+        let places: Vec<u64> = (0..rooms.len() as u64).map(|index| index * CHUNK_BYTES).collect();
+        let threads = thread::available_parallelism().map_or(1, |count| count.get());
+        let threads = threads.clamp(1, MAX_THREADS).min(rooms.len());
+        let left = Mutex::new(rooms.into_iter().zip(pages.take_of(area, &places)?));
+        let has_failed = AtomicBool::new(false);
+        let next = || left.lock().next();
+        let run = || {
+            while let Some((room, other)) = next() {
+                // SAFETY: a room that was taken, and that nobody uses yet.
+                if has_failed.load(Ordering::Relaxed) || !unsafe { fill(other.address(), CHUNK) } {
+                    has_failed.store(true, Ordering::Relaxed);
+                    pages.give(other);
+                    continue;
+                }
+                // SAFETY: rooms of this store, which is borrowed: each pair is one thread's.
+                unsafe { other.copy_from(*room) };
+                pages.give(std::mem::replace(room, other));
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // Without a thread the others do its work.
+                let _ = thread::Builder::new().name("suspend-share".into()).spawn_scoped(scope, run);
+            }
+            run();
+        });
+        if has_failed.into_inner() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let place = |(address, room): (u64, Room)| Place { address, offset: (room.address() - first) as u64 };
+        Ok(self.stored().map(place).collect())
+    }
+
+    /// Takes the contents of all chunks that are away from a file, where they are at these places.
+    ///
+    /// Errors: a chunk is not among them, is there twice, is not away, or has no place of its own in the file. All are away still.
+    pub fn take_from(&mut self, area: Area, places: &[Place]) -> io::Result<()> {
+        let mut seen = BTreeSet::new();
+        let mut is_new = |place: &Place| seen.insert(place.address) && self.away_at(place.address).is_some();
+        if !places.iter().all(&mut is_new) || places.len() != self.away() {
+            return Err(malformed("its places are not those of the chunks that are away"));
+        }
+        let offsets: Vec<u64> = places.iter().map(|place| place.offset).collect();
+        let rooms = self.pages.take_of(area, &offsets);
+        let rooms = rooms.map_err(|_| malformed("a chunk is not in the file, or where another one is"))?;
+        for (place, room) in places.iter().zip(rooms) {
+            if let Some(chunk) = self.away_at(place.address) {
+                *chunk = Chunk { digest: chunk.digest, room: Some(room), is_away: false };
+            }
+        }
+        Ok(())
     }
 
     /// Returns the digests of the chunks of each part, by its address.
