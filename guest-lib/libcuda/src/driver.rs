@@ -26,6 +26,7 @@ use crate::state::pools::Pools;
 use crate::state::reservations::Vmm;
 use crate::state::retraced::Retraced;
 use crate::state::streams::{Events, Streams};
+use crate::state::tensor_maps::TensorMaps;
 use crate::state::textures::Textures;
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -57,6 +58,7 @@ pub struct Driver {
     pub externals: Externals,
     /// Texture and surface objects.
     pub textures: Textures,
+    pub tensor_maps: TensorMaps,
     /// Memory pools of devices.
     pub pools: Pools,
     /// Memory pools of the host, and of managed memory.
@@ -111,6 +113,7 @@ impl Driver {
             arrays: Arrays::default(),
             externals: Externals::default(),
             textures: Textures::default(),
+            tensor_maps: TensorMaps::default(),
             pools: Pools::default(),
             local_pools: LocalPools::default(),
             links: Links::default(),

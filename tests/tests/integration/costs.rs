@@ -14,6 +14,7 @@ use crate::{LIMIT, SETTLE, daemon, expect_good, finish, route};
 pub fn collect(suite: &mut Suite) {
     suite.test("constant_answers_cost_one_call", constant_answers_cost_one_call);
     suite.test("a_launch_of_a_graph_costs_one_call", a_launch_of_a_graph_costs_one_call);
+    suite.test("equal_tensor_maps_are_encoded_once", equal_tensor_maps_are_encoded_once);
     suite.test("launches_allocate_nothing", launches_allocate_nothing);
     suite.test("functions_of_graphs_are_forgotten", functions_of_graphs_are_forgotten);
     suite.test("short_copies_are_waited_for_by_a_word", short_copies_are_waited_for_by_a_word);
@@ -54,6 +55,17 @@ fn a_launch_of_a_graph_costs_one_call(kit: &Kit) -> Result<()> {
     let rest = calls[first..].iter().filter(|line| !aside(line));
     let launches = rest.take_while(|line| is_launch(line)).count();
     ensure!(launches == 3, "{launches} launches in a row\n{outcome}");
+    Ok(())
+}
+
+/// The program encodes two maps a hundred times, besides some thirty others.
+fn equal_tensor_maps_are_encoded_once(kit: &Kit) -> Result<()> {
+    let route = route(kit, &DaemonOptions::default())?;
+    let mut command = route.command(&kit.programs.get("tensor_copies")?);
+    let outcome = run(command.env("VIRTIO_CUDA_LOG", "trace"), "", LIMIT)?;
+    outcome.expect_exit(0)?;
+    let calls = outcome.stderr.matches("] cuTensorMapEncodeTiled:").count();
+    ensure!((1..60).contains(&calls), "{calls} calls encode maps\n{outcome}");
     Ok(())
 }
 

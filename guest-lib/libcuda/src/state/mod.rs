@@ -25,4 +25,5 @@ pub mod references;
 pub mod reservations;
 pub mod retraced;
 pub mod streams;
+pub mod tensor_maps;
 pub mod textures;

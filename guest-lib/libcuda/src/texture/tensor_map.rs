@@ -2,12 +2,14 @@
 
 //! Tensor maps. The device encodes them.
 
+use cuda_environment::speed;
 use virtio_cuda_client::protocol::{DevicePtr, TensorDescriptor};
 use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Out};
+use crate::state::tensor_maps::Tiles;
 
 const MAX_RANK: usize = 5;
 
@@ -63,6 +65,20 @@ fn describe(
     })
 }
 
+/// Returns the map for tiles. It depends on nothing but the parameters.
+fn encode_tiles(api: Api, tensor: TensorDescriptor, sizes: [u32; 5]) -> Result<[u8; 128], CudaError> {
+    let maps = &api.driver.tensor_maps;
+    let tiles = Tiles::new(api.current(), &tensor, &sizes).filter(|_| speed::is_on() && !api.is_broken());
+    if let Some(map) = tiles.and_then(|tiles| maps.get(&tiles)) {
+        return Ok(map);
+    }
+    let map = calls::cuTensorMapEncodeTiled(&mut api.call(), tensor, sizes)?;
+    if let Some(tiles) = tiles {
+        maps.add(tiles, map);
+    }
+    Ok(map)
+}
+
 entry_points! {
     /// Encodes a map for tiles.
     call cuTensorMapEncodeTiled(api, tensorMap: Out<[u8; 128]>, tensorDataType: i32, tensorRank: u32, globalAddress: HostPtr,
@@ -72,7 +88,7 @@ entry_points! {
         let tensor = Tensor { data_type: tensorDataType, rank: tensorRank, address: globalAddress, dims: globalDim, strides: globalStrides };
         let tensor = describe(api, tensor, elementStrides, [interleave, swizzle, l2Promotion, oobFill])?;
         let sizes = elements(boxDim, tensor.rank as usize)?;
-        tensorMap.set(calls::cuTensorMapEncodeTiled(&mut api.call(), tensor, sizes)?)
+        tensorMap.set(encode_tiles(api, tensor, sizes)?)
     }
 
     /// Encodes a map for columns of an image.
