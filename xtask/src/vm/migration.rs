@@ -150,7 +150,7 @@ impl Qmp {
         self.poll("query-migrate", |answer| match answer["status"].as_str() {
             Some("completed") => Some(Ok(())),
             Some("failed" | "cancelled") => {
-                Some(Err(format!("{}", answer["error-desc"].as_str().unwrap_or("no reason"))))
+                Some(Err(answer["error-desc"].as_str().unwrap_or("no reason").to_owned()))
             }
             _ => None,
         })
