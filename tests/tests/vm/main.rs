@@ -10,9 +10,11 @@ mod crash;
 mod driver;
 mod guest;
 mod life;
+mod moved;
 mod shares;
 mod users;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         balloon::collect(suite);
         shares::collect(suite);
         changes::collect(suite);
+        moved::collect(suite);
         crash::collect(suite);
         driver::collect(suite);
         Ok(())
@@ -92,16 +95,27 @@ fn boot_after(
     survivor: Option<Survivor>,
     change: impl FnOnce(&mut VmConfig),
 ) -> Result<Vm> {
-    let mut config = VmConfig::new(Device(daemon::device()));
-    config.kernel = guest_kernel()?;
-    config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
-    change(&mut config);
-    let logs = paths.stack.join("log").join(format!("test-{name}"));
+    let config = configure(change)?;
+    let logs = logs_of(paths, name);
     // Logs are appended to: an older run's must not pass for this one's.
     if logs.exists() && survivor.is_none() {
         std::fs::remove_dir_all(&logs)?;
     }
     Vm::boot_at(paths, config, &logs, survivor)
+}
+
+/// The configuration of a machine of these tests.
+fn configure(change: impl FnOnce(&mut VmConfig)) -> Result<VmConfig> {
+    let mut config = VmConfig::new(Device(daemon::device()));
+    config.kernel = guest_kernel()?;
+    config.daemon.arguments.extend(["--log-level".into(), "debug".into()]);
+    change(&mut config);
+    Ok(config)
+}
+
+/// The folder for a machine's logs.
+fn logs_of(paths: &Paths, name: &str) -> PathBuf {
+    paths.stack.join("log").join(format!("test-{name}"))
 }
 
 /// The kernel that `VHOST_CUDA_GUEST_KERNEL` names, else the small one.

@@ -96,8 +96,21 @@ impl Agent {
         port.set_read_timeout(Some(limit))?;
         let ready = wire::receive(&mut reader).context("The guest did not start")?;
         let ToHost::Ready(problems) = ready else { bail!("The agent did not say that it is ready") };
+        Ok((Self::serve(port, 0)?, problems))
+    }
+
+    /// The agent of the same guest at another port, after QEMU has moved it. None of its commands runs.
+    pub fn again(&self, port: UnixStream) -> Result<Self> {
+        let next = lock(&self.commands).next;
+        Self::serve(port, next)
+    }
+
+    /// Talks to an agent that is ready, which knows commands up to the number `last`.
+    fn serve(port: UnixStream, last: CommandId) -> Result<Self> {
         port.set_read_timeout(None)?;
-        let agent = Self { port: Arc::new(Mutex::new(port)), commands: Arc::default() };
+        let mut reader = port.try_clone()?;
+        let commands = Commands { next: last, ..Commands::default() };
+        let agent = Self { port: Arc::new(Mutex::new(port)), commands: Arc::new(Mutex::new(commands)) };
         let commands = Arc::clone(&agent.commands);
         thread::spawn(move || {
             while let Ok(message) = wire::receive(&mut reader) {
@@ -105,7 +118,7 @@ impl Agent {
             }
             lock(&commands).close();
         });
-        Ok((agent, problems))
+        Ok(agent)
     }
 
     /// Starts a command.

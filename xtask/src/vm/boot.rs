@@ -50,52 +50,84 @@ pub struct Booted {
 
 /// Boots the machine of `config`, with its logs in `logs`, at the daemon that another one has left, if there is one.
 pub fn boot(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Survivor>) -> Result<Booted> {
-    let stack = Stack::new(paths);
-    let qemu = Qemu::find(paths)?;
-    let kernel = Kernel::find(paths, config.kernel)?;
-    let accelerator = Accelerator::choose(paths, &qemu, &kernel)?;
-    remove_old_logs(logs, survivor.is_some())?;
-    let (left, folder) = match survivor {
-        Some(Survivor { daemon, folder }) => (Some(daemon), folder),
-        None => (None, tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?),
-    };
-    for old in [AGENT, MONITOR].map(|name| folder.path().join(name)) {
-        if old.exists() {
-            std::fs::remove_file(old)?;
-        }
-    }
-    let file = |name: &str| folder.path().join(name);
-    let files = Files {
-        initramfs: file("initramfs"),
-        daemon: file("daemon"),
-        agent: file(AGENT),
-        monitor: file(MONITOR),
-        console: logs.join("console.log"),
-    };
-    let module = stack.module(config.kernel);
-    if config.load_module && !module.exists() {
-        bail!("{} is not there; run: cargo xtask build --kernel {}", module.display(), config.kernel.name());
-    }
-    let contents = Contents {
-        agent: &stack.agent(),
-        busybox: &initramfs::busybox(paths),
-        module: module.exists().then_some(&module),
-        load_module: config.load_module,
-        guest_modules: &kernel.guest_modules,
-    };
-    initramfs::write(&files.initramfs, &contents)?;
-    let start = || Daemon::start(&stack, config.daemon.clone(), &files.daemon, &logs.join("daemon.log"));
-    let daemon = left.map_or_else(start, Ok)?;
-    let listen = |socket: &Path| UnixListener::bind(socket).context("Cannot create a socket");
-    let (agent, monitor) = (listen(&files.agent)?, listen(&files.monitor)?);
-    let command = qemu_command::command(config, &qemu, &kernel, accelerator, &files);
-    let qemu = Process::start("QEMU", command, &logs.join("qemu.log"))?;
-    let mut starting = Starting { qemu, daemon, console: files.console };
-    let qmp = Qmp::new(starting.accept(&monitor)?)?;
-    let agent = starting.accept(&agent)?;
+    let Started { agent, accelerator, qmp, qemu, daemon, folder, console } =
+        Started::new(paths, config, logs, survivor)?;
+    let mut starting = Starting { qemu, daemon, console };
     let (agent, problems) = starting.explain(Agent::new(agent, BOOT_LIMIT))?;
     let Starting { qemu, daemon, .. } = starting;
     Ok(Booted { agent, problems, accelerator, qmp, qemu, daemon, folder })
+}
+
+/// The parts of a machine whose guest is not up yet.
+pub struct Started {
+    /// The agent's port.
+    pub agent: UnixStream,
+    /// The guest's accelerator.
+    pub accelerator: Accelerator,
+    /// QEMU's monitor.
+    pub qmp: Qmp,
+    /// QEMU.
+    pub qemu: Process,
+    /// The daemon.
+    pub daemon: Daemon,
+    /// The folder with the sockets.
+    pub folder: tempfile::TempDir,
+    console: PathBuf,
+}
+
+impl Started {
+    /// Starts the processes of a machine, as [`boot`].
+    pub fn new(paths: &Paths, config: &VmConfig, logs: &Path, survivor: Option<Survivor>) -> Result<Self> {
+        let stack = Stack::new(paths);
+        let qemu = Qemu::find(paths)?;
+        let kernel = Kernel::find(paths, config.kernel)?;
+        let accelerator = Accelerator::choose(paths, &qemu, &kernel)?;
+        remove_old_logs(logs, survivor.is_some())?;
+        let (left, folder) = match survivor {
+            Some(Survivor { daemon, folder }) => (Some(daemon), folder),
+            None => (None, tempfile::Builder::new().prefix("vhost-cuda-").tempdir()?),
+        };
+        for old in [AGENT, MONITOR].map(|name| folder.path().join(name)) {
+            if old.exists() {
+                std::fs::remove_file(old)?;
+            }
+        }
+        let file = |name: &str| folder.path().join(name);
+        let files = Files {
+            initramfs: file("initramfs"),
+            daemon: file("daemon"),
+            agent: file(AGENT),
+            monitor: file(MONITOR),
+            console: logs.join("console.log"),
+        };
+        let module = stack.module(config.kernel);
+        if config.load_module && !module.exists() {
+            bail!(
+                "{} is not there; run: cargo xtask build --kernel {}",
+                module.display(),
+                config.kernel.name()
+            );
+        }
+        let contents = Contents {
+            agent: &stack.agent(),
+            busybox: &initramfs::busybox(paths),
+            module: module.exists().then_some(&module),
+            load_module: config.load_module,
+            guest_modules: &kernel.guest_modules,
+        };
+        initramfs::write(&files.initramfs, &contents)?;
+        let start = || Daemon::start(&stack, config.daemon.clone(), &files.daemon, &logs.join("daemon.log"));
+        let daemon = left.map_or_else(start, Ok)?;
+        let listen = |socket: &Path| UnixListener::bind(socket).context("Cannot create a socket");
+        let (agent, monitor) = (listen(&files.agent)?, listen(&files.monitor)?);
+        let command = qemu_command::command(config, &qemu, &kernel, accelerator, &files);
+        let qemu = Process::start("QEMU", command, &logs.join("qemu.log"))?;
+        let mut starting = Starting { qemu, daemon, console: files.console };
+        let qmp = Qmp::new(starting.accept(&monitor)?)?;
+        let agent = starting.accept(&agent)?;
+        let Starting { qemu, daemon, console } = starting;
+        Ok(Self { agent, accelerator, qmp, qemu, daemon, folder, console })
+    }
 }
 
 /// Removes the logs of earlier machines. The log of a daemon that runs stays.

@@ -53,9 +53,14 @@ impl Vm {
 
     /// As [`Self::boot`], at the daemon that another machine has left, if there is one.
     pub fn boot_at(paths: &Paths, config: VmConfig, logs: &Path, survivor: Option<Survivor>) -> Result<Self> {
-        let Booted { agent, problems, accelerator, qmp, qemu, daemon, folder } =
-            boot(paths, &config, logs, survivor)?;
-        Ok(Self {
+        let booted = boot(paths, &config, logs, survivor)?;
+        Ok(Self::of(paths, config, logs, booted))
+    }
+
+    /// The machine of these parts.
+    pub(super) fn of(paths: &Paths, config: VmConfig, logs: &Path, parts: Booted) -> Self {
+        let Booted { agent, problems, accelerator, qmp, qemu, daemon, folder } = parts;
+        Self {
             config,
             libraries: Stack::new(paths).guest_libraries(),
             logs: logs.to_path_buf(),
@@ -66,7 +71,17 @@ impl Vm {
             qemu: Mutex::new(qemu),
             daemon: Mutex::new(daemon),
             _folder: folder,
-        })
+        }
+    }
+
+    /// The way to the guest.
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Locks QEMU's monitor.
+    pub(super) fn monitor(&self) -> MutexGuard<'_, Qmp> {
+        lock(&self.qmp)
     }
 
     /// The failed steps of the agent's setup, such as a module that did not load.

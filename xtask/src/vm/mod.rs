@@ -10,6 +10,7 @@ mod command;
 mod config;
 mod initramfs;
 mod machine;
+mod migration;
 mod qemu_command;
 mod qmp;
 
@@ -19,3 +20,4 @@ pub use command::{GuestCommand, with_libraries};
 pub use config::VmConfig;
 pub use initramfs::busybox;
 pub use machine::{Survivor, Vm};
+pub use migration::{Destination, OWN_FILES};
