@@ -235,6 +235,8 @@ pub const CASES: &[Case] = &[
     Case::new("dynamic_parallelism"),
     Case::new("device_graphs"),
     Case::new("tensor_copies"),
+    // The emulator of the release before has no wgmma.
+    Case { newer: Some(Part::Daemon), ..Case::new("warpgroup_products") },
     // The daemon of the release before gives allocations of the same size one handle.
     Case { newer: Some(Part::Daemon), ..Case::new("sharing") },
     rules("rules_driver", tables!("setup_driver" "driver")),

@@ -29,6 +29,27 @@ pub(crate) enum Element {
 }
 
 impl Element {
+    const ALL: [Element; 13] = [
+        Element::F16,
+        Element::Bf16,
+        Element::Tf32,
+        Element::E4m3,
+        Element::E5m2,
+        Element::F32,
+        Element::F64,
+        Element::S8,
+        Element::U8,
+        Element::S4,
+        Element::U4,
+        Element::B1,
+        Element::S32,
+    ];
+
+    /// Returns the element whose number, as an integer, is this.
+    pub(crate) fn from_number(number: u32) -> Element {
+        Element::ALL[number as usize % Element::ALL.len()]
+    }
+
     /// Returns the element with this PTX type name.
     pub(crate) fn from_name(name: &str) -> Option<Element> {
         Some(match name {

@@ -259,7 +259,7 @@ pub(crate) fn store_rows() -> Handler {
 
 /// Undefined by the manual: some lanes have exited or went another way.
 #[cold]
-fn incomplete(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
+pub(super) fn incomplete(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
     let lane = machine.mask.trailing_zeros() as usize % LANES;
     let what = "matrix instruction without all threads of the warp";
     machine.fail(instr, lane, FaultKind::IllegalInstruction, 0, what)

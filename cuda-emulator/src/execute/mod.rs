@@ -28,6 +28,7 @@ mod state;
 pub(crate) mod tensor;
 pub(crate) mod video;
 pub(crate) mod warp_ops;
+pub(crate) mod warpgroup;
 
 // The names by which `lower` and `jit` refer to the families.
 pub(crate) use arithmetic::{bits, carry, compare, convert, float, half, integer, round, tiny_float};

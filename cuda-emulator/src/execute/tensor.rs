@@ -123,7 +123,7 @@ pub(super) fn truncated(sum: f64) -> u32 {
 }
 
 #[inline(always)]
-fn integer(kind: Element, bits: u32) -> i32 {
+pub(super) fn integer(kind: Element, bits: u32) -> i32 {
     match kind {
         Element::S8 => i32::from(bits as i8),
         Element::S4 => (bits << 28).cast_signed() >> 28,

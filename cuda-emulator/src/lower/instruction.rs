@@ -4,7 +4,7 @@
 use super::draft::Width;
 use super::families::{
     arithmetic, atomics, comparison, control, conversion, logic, mbarriers, memory, moves, tensor,
-    tensor_copies, textures, video, warps,
+    tensor_copies, textures, video, warpgroups, warps,
 };
 use super::function::Function;
 use super::modifiers::Modifiers;
@@ -45,6 +45,7 @@ pub(super) fn instruction<'a>(f: &mut Function<'_, 'a>, ast: &ast::Instruction<'
             textures::lower(f, &mut inst, name)
         }
         "mma" | "wmma" | "ldmatrix" | "stmatrix" | "movmatrix" => tensor::lower(f, &mut inst, name),
+        "wgmma" => warpgroups::lower(f, &mut inst),
         "mbarrier" => mbarriers::lower(f, &mut inst),
         "tensormap" => tensor_copies::change_map(f, &mut inst),
         "atom" | "red" => atomics::lower(f, &mut inst, name),

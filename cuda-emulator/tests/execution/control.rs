@@ -170,8 +170,8 @@ fn shapes_that_are_not_possible_are_refused() {
 fn modules_are_refused_with_line_and_name() {
     let cases = [
         (
-            "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, %d0, %d1, 0;",
-            "line 8: unsupported instruction `wgmma.mma_async",
+            "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f0}, %d0, %d1, %r0, 0, 0, 1, 1;",
+            "line 8: unsupported instruction `wgmma.mma_async.sp",
         ),
         ("tcgen05.wait::ld.sync.aligned;", "unsupported instruction `tcgen05.wait::ld.sync.aligned`"),
         ("add.rn.f32x2 %d0, %d1, %d2;", "unsupported instruction `add.rn.f32x2`"),

@@ -21,5 +21,6 @@ mod spans;
 mod sweeps;
 mod translated;
 mod video;
+mod warpgroups;
 mod warps;
 mod wide_forms;

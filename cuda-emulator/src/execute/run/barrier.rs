@@ -69,7 +69,7 @@ impl Block {
 
     /// Completes the barriers at which enough threads have arrived.
     pub(super) fn check_barriers(&mut self, code: &[Instr]) {
-        for name in 0..BARRIERS {
+        for name in 0..self.barriers.len() {
             self.check_barrier(name, code);
         }
     }

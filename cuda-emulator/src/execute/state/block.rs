@@ -10,6 +10,10 @@ use crate::code::Line;
 
 /// Barriers of a block.
 pub(in crate::execute) const BARRIERS: usize = 16;
+/// Threads of a warpgroup.
+pub(in crate::execute) const WARPGROUP: usize = 128;
+/// The maximum number of warpgroups of a block, each with a barrier of its own after those that programs name.
+const WARPGROUPS: usize = 1024 / WARPGROUP;
 
 /// Returns the offset of the unused line after `bytes` bytes of shared memory.
 pub(in crate::execute) fn shared_spare(bytes: u32) -> u64 {
@@ -26,7 +30,7 @@ pub(crate) struct Block {
     /// Valid bytes of `shared`.
     pub(in crate::execute) shared_bytes: u32,
     pub(in crate::execute) warps: Vec<Warp>,
-    pub(in crate::execute) barriers: [Barrier; BARRIERS],
+    pub(in crate::execute) barriers: [Barrier; BARRIERS + WARPGROUPS],
     /// Arrivals at barriers that are not complete.
     pub(in crate::execute) barrier_waiters: u32,
     /// Threads that have not exited.

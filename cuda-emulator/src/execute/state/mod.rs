@@ -16,7 +16,7 @@ mod native;
 mod ranges;
 mod warp;
 
-pub(in crate::execute) use block::{BARRIERS, Block, shared_spare};
+pub(in crate::execute) use block::{BARRIERS, Block, WARPGROUP, shared_spare};
 pub(in crate::execute) use cluster::Cluster;
 pub(in crate::execute) use grid::Grid;
 pub(in crate::execute) use history::{History, SEVERAL, Shadow};

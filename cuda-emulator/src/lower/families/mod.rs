@@ -15,4 +15,5 @@ pub(super) mod tensor;
 pub(super) mod tensor_copies;
 pub(super) mod textures;
 pub(super) mod video;
+pub(super) mod warpgroups;
 pub(super) mod warps;

@@ -41,7 +41,7 @@ pub(in crate::lower) fn lower<'a>(
 }
 
 /// `m16n8k16` as three numbers.
-fn size(part: &str) -> Option<[usize; 3]> {
+pub(super) fn size(part: &str) -> Option<[usize; 3]> {
     let (m, rest) = part.strip_prefix('m')?.split_once('n')?;
     let (n, k) = rest.split_once('k')?;
     Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
@@ -122,7 +122,7 @@ fn element_type(element: Element) -> Type {
 }
 
 /// The `count` registers in braces.
-fn list<'i, 'a>(
+pub(super) fn list<'i, 'a>(
     f: &Function<'_, 'a>,
     operand: &'i Operand<'a>,
     count: usize,
