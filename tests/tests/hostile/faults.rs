@@ -97,22 +97,27 @@ fn hello() -> Vec<u8> {
     control(OP_HELLO, 0, Hello { protocol_version: PROTOCOL_VERSION }.as_bytes())
 }
 
-/// Others get a session, and in time.
-fn others_are_served(daemon: &Daemon, when: &str) -> Result<()> {
-    let begun = Instant::now();
-    FakeFrontend::behave(&daemon.socket()).with_context(|| format!("others, {when}"))?;
-    ensure!(begun.elapsed() < STALL, "others waited for {:?}, {when}", begun.elapsed());
+/// Others get a session, and in time: `usual` is what it takes while nothing hangs, which depends on what else the machine does.
+fn others_are_served(daemon: &Daemon, usual: Duration, when: &str) -> Result<()> {
+    let taken = usual_time(daemon).with_context(|| format!("others, {when}"))?;
+    ensure!(taken < STALL + 4 * usual, "others waited for {taken:?}, {when}, and for {usual:?} before");
     Ok(())
+}
+
+fn usual_time(daemon: &Daemon) -> Result<Duration> {
+    let begun = Instant::now();
+    FakeFrontend::behave(&daemon.socket())?;
+    Ok(begun.elapsed())
 }
 
 /// CLOSE and HELLO wait: after them the guest would give memory back that the worker may write.
 fn hanging_worker(target: &mut Target) -> Result<()> {
-    others_are_served(&target.daemon, "before")?;
+    let usual = usual_time(&target.daemon)?;
     let (mut frontend, session, held) = hanging(&target.daemon)?;
     frontend.submit(0, 1, &control(OP_CLOSE, session, &[]), 64)?;
     frontend.submit(0, 2, &hello(), 64)?;
     ensure!(frontend.reply(0, SOON)?.is_none(), "CLOSE or HELLO was answered");
-    others_are_served(&target.daemon, "while a worker hangs")?;
+    others_are_served(&target.daemon, usual, "while a worker hangs")?;
     drop(held);
     for _ in 0..2 {
         let reply = frontend.reply(0, PATIENCE)?.context("no answer after the worker has ended")?;
@@ -122,14 +127,14 @@ fn hanging_worker(target: &mut Target) -> Result<()> {
 }
 
 fn reset_with_hanging_worker(target: &mut Target) -> Result<()> {
-    others_are_served(&target.daemon, "before")?;
+    let usual = usual_time(&target.daemon)?;
     let (mut frontend, session, held) = hanging(&target.daemon)?;
     let begun = Instant::now();
     // The device may part with its front-end before that has its answer.
     let _ = frontend.reset();
     ensure!(begun.elapsed() < BOUND, "the reset took {:?}", begun.elapsed());
     target.daemon.wait_until("a device that was not reset ends", PATIENCE, |_| frontend.is_disconnected())?;
-    others_are_served(&target.daemon, "after the reset")?;
+    others_are_served(&target.daemon, usual, "after the reset")?;
 
     // The same machine reconnects. Its driver must not get an answer after which it frees memory.
     let memory = frontend.memory.clone();
@@ -138,7 +143,7 @@ fn reset_with_hanging_worker(target: &mut Target) -> Result<()> {
     again.submit(0, 1, &hello(), 64)?;
     again.submit(0, 2, &control(OP_CLOSE, session, &[]), 64)?;
     ensure!(again.reply(0, SOON)?.is_none(), "HELLO or CLOSE was answered on the next connection");
-    others_are_served(&target.daemon, "while the machine waits")?;
+    others_are_served(&target.daemon, usual, "while the machine waits")?;
     drop(held);
     let mut answers = Vec::new();
     for _ in 0..2 {
@@ -157,6 +162,7 @@ fn reset_with_hanging_worker(target: &mut Target) -> Result<()> {
 fn end_with_hanging_worker(kit: &Kit) -> Result<()> {
     let options = DaemonOptions { device: "emulated".into(), ..Default::default() };
     let mut daemon = Daemon::start(&kit.stack, &options)?;
+    let usual = usual_time(&daemon)?;
     let (frontend, _, held) = hanging(&daemon)?;
     let begun = Instant::now();
     daemon.stop()?;
@@ -169,18 +175,17 @@ fn end_with_hanging_worker(kit: &Kit) -> Result<()> {
     ensure!(!daemon.socket().exists(), "a daemon serves while a worker of the last one runs");
     drop(held);
     daemon.wait_until_listening()?;
-    others_are_served(&daemon, "by the next daemon")
+    others_are_served(&daemon, usual, "by the next daemon")
 }
 
 /// HELLO after HELLO while a session is ending: each costs a place in a list, and no thread.
 fn greetings_without_end(target: &mut Target) -> Result<()> {
-    others_are_served(&target.daemon, "before")?;
+    let usual = usual_time(&target.daemon)?;
     let (mut frontend, _, held) = hanging(&target.daemon)?;
-    frontend.submit(0, 1, &hello(), 64)?;
-    thread::sleep(Duration::from_millis(200));
     let threads =
         |daemon: &Daemon| fs::read_dir(format!("/proc/{}/task", daemon.pid())).map_or(0, Iterator::count);
     let before = threads(&target.daemon);
+    frontend.submit(0, 1, &hello(), 64)?;
     // The same chain repeatedly, which no good driver sends; at most as many at once as the queue holds.
     let (from, to) = (frontend.readable(0, 2), frontend.writable(0, 2));
     frontend.memory.write_slice(&hello(), GuestAddress(from))?;
@@ -201,8 +206,9 @@ fn greetings_without_end(target: &mut Target) -> Result<()> {
     }
     ensure!(refused > 1000, "only {refused} greetings were refused");
     let after = threads(&target.daemon);
-    ensure!(after <= before + 2, "{after} threads, {before} before");
-    others_are_served(&target.daemon, "in a flood of greetings")?;
+    // One may end the session, and others start a worker. Far more greetings wait.
+    ensure!(after <= before + 4, "{after} threads, {before} before");
+    others_are_served(&target.daemon, usual, "in a flood of greetings")?;
     drop(held);
     // All that wait are answered, in any order.
     ensure!(frontend.reply(0, PATIENCE)?.is_some(), "no greeting was answered");
