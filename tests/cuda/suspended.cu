@@ -3,7 +3,7 @@
 // Memory that is put aside while a program runs. Arguments: MiB of device memory, which is allocated in blocks of at most 8 MiB, and
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
-// * "graph": has a graph, and waits as "idle";
+// * "link": has begun a link, and waits as "idle";
 // * "created": waits as "idle", with memory of cuMemCreate in one reservation;
 // * "times": waits as "idle", and compares times between events with what they were before, and with the host's clock;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
@@ -178,8 +178,8 @@ int main(int argc, char **argv) {
     compare();
     std::unique_ptr<Times> times;
     if (!std::strcmp(argv[2], "times")) times = std::make_unique<Times>();
-    cudaGraph_t graph;
-    if (!std::strcmp(argv[2], "graph")) CHECK(cudaGraphCreate(&graph, 0));
+    CUlinkState link;
+    if (!std::strcmp(argv[2], "link")) CHECK_DRIVER(cuLinkCreate(0, nullptr, nullptr, &link));
     std::printf("begun\n");
     std::fflush(stdout);
     if (!std::strcmp(argv[2], "work")) {

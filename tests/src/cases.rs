@@ -230,6 +230,7 @@ pub const CASES: &[Case] = &[
     Case::new("managed_attached"),
     Case::new("managed_advice"),
     Case::new("graph_objects"),
+    Case::new("kept_graphs"),
     Case::new("exec_functions"),
     Case::new("conditional_nodes"),
     Case::new("dynamic_parallelism"),

@@ -323,16 +323,16 @@ fn suspended_for_another_daemon(kit: &Kit) -> Result<()> {
 
 fn recipes_of_sessions(kit: &Kit) -> Result<()> {
     let controlled = Controlled::start(kit, &[], None)?;
-    let programs = [controlled.program(kit, &["16", "idle"])?, controlled.program(kit, &["16", "graph"])?];
+    let programs = [controlled.program(kit, &["16", "idle"])?, controlled.program(kit, &["16", "link"])?];
     let told = |program: &Running| -> Result<Value> {
         let session = controlled.control.session_of(program.pid())?["session"].clone();
         let answer = controlled.ask(&format!(r#"{{"do":"recipe","session":{session}}}"#))?;
         Ok(answer["sessions"][0]["recipe"].clone())
     };
-    let [complete, with_graph] = [told(&programs[0])?, told(&programs[1])?];
+    let [complete, with_link] = [told(&programs[0])?, told(&programs[1])?];
     // A context, a module or library with its kernel, and two streams for each of two blocks.
     ensure!(complete["calls"].as_u64() >= Some(7) && complete["obstacle"].is_null(), "{complete}");
-    ensure!(with_graph["obstacle"] == "graphs are not followed", "{with_graph}");
+    ensure!(with_link["obstacle"] == "links are not followed until they end", "{with_link}");
     let mut command = Command::new(kit.stack.daemon());
     let shown = run(
         command.arg("ctl").arg("--control").arg(controlled.socket()).args(["recipe", "--all"]),
@@ -341,7 +341,7 @@ fn recipes_of_sessions(kit: &Kit) -> Result<()> {
     )?;
     shown.expect_exit(0)?;
     let lines = |end: &str| shown.stdout.lines().filter(|line| line.ends_with(end)).count();
-    ensure!(lines(" yes") == 1 && lines(" no: graphs are not followed") == 1, "{shown}");
+    ensure!(lines(" yes") == 1 && lines(" no: links are not followed until they end") == 1, "{shown}");
     // Nothing of it needs the memory.
     controlled.ask(r#"{"do":"suspend","all":true,"hold":true}"#)?;
     ensure!(told(&programs[0])? == complete, "it was suspended");

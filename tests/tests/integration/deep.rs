@@ -20,13 +20,14 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "copies",
     "four_threads",
     "threads_share",
     "pinned_memory",
     "own_variables",
     "events_streams",
+    "kept_graphs",
     "blas",
     "fft",
 ];
@@ -103,16 +104,19 @@ fn times_of_events_stay(kit: &Kit) -> Result<()> {
 
 fn a_session_that_would_lose_something_says_so(kit: &Kit) -> Result<()> {
     let controlled = Controlled::start(kit, &ONE_GPU, None)?;
-    let program = controlled.program(kit, &["16", "graph"])?;
+    let program = controlled.program(kit, &["16", "link"])?;
     let session = deepen(&controlled)?;
-    ensure!(session["deep"] == false && session["not_deep"] == "graphs are not followed", "{session}");
+    ensure!(
+        session["deep"] == false && session["not_deep"] == "links are not followed until they end",
+        "{session}"
+    );
     // A call of the program may have begun to bring it back.
     ensure!(session["suspensions"] == 1, "{session}");
     let mut command = Command::new(kit.stack.daemon());
     let command = command.arg("ctl").arg("--control").arg(controlled.socket());
     let shown = run(command.args(["suspend", "--all", "--deep"]), "", LIMIT)?;
     shown.expect_exit(0)?;
-    ensure!(shown.stdout.contains("NOT deep: graphs are not followed"), "{shown}");
+    ensure!(shown.stdout.contains("NOT deep: links are not followed until they end"), "{shown}");
     finish(program)
 }
 

@@ -75,6 +75,8 @@ pub mod kind {
     pub const REQUEST: u16 = 35;
     /// Digests of the chunks of a piece of memory.
     pub const DIGESTS: u16 = 36;
+    /// A piece of the session's graphs.
+    pub const GRAPHS: u16 = 40;
 }
 
 /// Writes rows of equal length, in as many parts as they need.

@@ -98,7 +98,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                 session.mapper.iter().for_each(|mapper| mapper.refresh());
             }
             TO_ACCOUNT => session.allocations().quota.join(link::share_of(&frame)?),
-            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies, serve::again::make_calls),
+            TO_SUSPEND | TO_RESUME => suspend::start(session, &frame, &replies, serve::again::MAKERS),
             TO_RESUME_REFUSED => session.gate.refuse(),
             TO_FORGET => session.suspension.forget(),
             TO_POOL => suspend::keep_pool(session, &frame),

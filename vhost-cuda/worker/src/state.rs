@@ -343,6 +343,9 @@ impl SessionState {
     pub fn close_context(&self, context: u64) {
         // The driver must destroy these one by one: the memory of their nodes is charged until then.
         drop(self.graphs.take_execs(context));
+        for graph in self.graphs.take_unused() {
+            let _ = self.gpu.cuGraphDestroy(graph);
+        }
         self.graphs.default_captures_ended(context);
         self.vendor.close_context(context);
         self.objects.close_context(context, !self.graphs.is_capturing());

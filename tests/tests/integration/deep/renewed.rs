@@ -19,8 +19,15 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
 
 /// Programs that get other workers at random moments.
-const PROGRAMS: [&str; 6] =
-    ["copies", "four_threads", "threads_share", "pinned_memory", "own_variables", "events_streams"];
+const PROGRAMS: [&str; 7] = [
+    "copies",
+    "four_threads",
+    "threads_share",
+    "pinned_memory",
+    "own_variables",
+    "events_streams",
+    "kept_graphs",
+];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 const STATUS: &str = r#"{"do":"status"}"#;
 const TIMES: u64 = 3;
@@ -116,11 +123,11 @@ fn with_the_daemons_program(kit: &Kit) -> Result<()> {
 
 fn a_session_that_cannot_leave_goes_on(kit: &Kit) -> Result<()> {
     let mut controlled = Controlled::start(kit, &ONE_GPU, None)?;
-    let program = controlled.program(kit, &["16", "graph"])?;
+    let program = controlled.program(kit, &["16", "link"])?;
     let before = workers(&mut controlled)?;
     let answer = controlled.control.ask(RENEW)?;
     let session = &answer["sessions"][0];
-    ensure!(answer["ok"] == false && session["error"] == "graphs are not followed", "{answer}");
+    ensure!(answer["ok"] == false && session["error"] == "links are not followed until they end", "{answer}");
     ensure!(session["state"] == "running" && workers(&mut controlled)? == before, "{answer}");
     finish(program)
 }

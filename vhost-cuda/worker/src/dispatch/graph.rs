@@ -380,13 +380,7 @@ pub fn cuGraphNodeSetEnabled(
     let node = take::<GraphNodeId>(&mut args)?;
     let enabled = take::<u32>(&mut args)?;
     finish(args)?;
-    cx.enter(&[], &[node]);
-    cx.session.gpu.cuGraphNodeSetEnabled(
-        Resolve::resolve(exec, cx)?,
-        Resolve::resolve(node, cx)?,
-        Resolve::resolve(enabled, cx)?,
-    )?;
-    Ok(())
+    handlers::cuGraphNodeSetEnabled(cx, exec, node, enabled)
 }
 
 /// Returns whether a node of an executable graph is enabled.

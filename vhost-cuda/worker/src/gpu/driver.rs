@@ -306,6 +306,7 @@ driver_functions! {
     unsafe cuGraphNodeGetDependentNodes_v2 [] (node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) [];
     safe cuGraphDestroyNode [] (node: CUgraphNode) [];
     safe cuGraphNodeGetType [] (node: CUgraphNode) [kind: c_uint as CUgraphNodeType];
+    safe cuGraphNodeSetEnabled [] (exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) [];
     safe cuGraphNodeFindInClone [node: CUgraphNode] (original: CUgraphNode, clone: CUgraph) [];
     safe cuGraphChildGraphNodeGetGraph [] (node: CUgraphNode) [graph: CUgraph];
     unsafe cuGraphAddNode_v2 [node: CUgraphNode] (graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, parameters: *mut CUgraphNodeParams) [];

@@ -45,7 +45,6 @@ driver_functions! {
     safe cuGraphExecGetFlags [] (hGraphExec: CUgraphExec) [flags: c_ulonglong];
     safe cuGraphKernelNodeCopyAttributes [] (dst: CUgraphNode, src: CUgraphNode) [];
     safe cuGraphNodeGetEnabled [] (hGraphExec: CUgraphExec, hNode: CUgraphNode) [isEnabled: c_uint];
-    safe cuGraphNodeSetEnabled [] (hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: c_uint) [];
     safe cuGraphUpload [] (hGraphExec: CUgraphExec, hStream: CUstream) [];
     safe cuKernelGetAttribute [pi: c_int] (attrib: c_int, kernel: CUkernel, dev: CUdevice) [];
     safe cuKernelSetCacheConfig [] (kernel: CUkernel, config: c_int, dev: CUdevice) [];

@@ -9,7 +9,7 @@ mod context;
 mod device;
 mod event;
 mod external;
-mod graph;
+pub mod graph;
 mod green;
 mod ipc;
 mod launch;

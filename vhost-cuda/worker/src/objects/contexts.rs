@@ -141,6 +141,13 @@ impl Contexts {
     pub fn all(&self) -> Vec<Context> {
         self.lock().named.values().cloned().collect()
     }
+    /// Returns the name of the only context, which is not a part of another one.
+    pub fn only(&self) -> Option<ContextId> {
+        let state = self.lock();
+        let mut named = state.named.iter();
+        let (name, context) = named.next()?;
+        (named.next().is_none() && !context.is_green()).then_some(ContextId(*name))
+    }
     /// Returns whether there is at most one context.
     pub fn is_only_one(&self) -> bool {
         self.lock().named.len() <= 1

@@ -11,10 +11,12 @@
 //! with a lock of their own.
 
 mod captures;
+pub mod sources;
 mod tables;
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -22,7 +24,8 @@ use virtio_cuda_protocol::cuda::{
     FIRST_HANDLE, FIRST_WORKER_HANDLE, GraphExecId, GraphId, GraphNodeId, MemcpyNode, UserObjectId,
 };
 
-use super::{Exclusive, Held, MAX_OBJECTS, Object, exclusive};
+use self::sources::Made;
+use super::{Exclusive, Held, MAX_OBJECTS, Object};
 use crate::gpu::{CUgraph, CUgraphExec, CUgraphNode, CUuserObject, CuResult, CudaError};
 pub use tables::Lease;
 use tables::{Exec, Kind, Tables};
@@ -49,6 +52,10 @@ pub struct Graphs {
     capturing: AtomicUsize,
     /// Held by calls that use capturing streams and, while there are any, by calls on graphs.
     captures: Exclusive,
+    /// True while graphs are made again.
+    is_made_again: AtomicBool,
+    /// The driver's user objects of the program's functions, while graphs are made again: several graphs may have one.
+    ties: Mutex<HashMap<u64, usize>>,
 }
 
 /// A reserved name. It is free again when dropped, unless it was given to an object.
@@ -102,24 +109,19 @@ impl Graphs {
         }
     }
 
-    /// Returns whether there is a graph of this name.
-    pub fn has_graph(&self, id: GraphId) -> bool {
-        self.tables.lock().graphs.contains_key(&id.0)
-    }
-
-    /// Returns whether there is an executable graph of this name.
-    pub fn has_exec(&self, id: GraphExecId) -> bool {
-        self.tables.lock().execs.contains_key(&id.0)
-    }
-
     /// Returns the driver's graph.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver returns for handles of graphs.
     pub fn graph(&self, held: &Held, id: GraphId) -> CuResult<CUgraph> {
         self.locked(held, |tables| {
-            let graph = tables.graphs.get(&id.0)?;
+            let graph = tables.graphs.get(&id.0).filter(|_| self.is_shown(tables, id.0))?;
             Some((graph.raw as CUgraph, graph.family.clone()))
         })
+    }
+
+    /// Returns whether calls may use a graph: programs do not see hidden ones.
+    fn is_shown(&self, tables: &Tables, graph: u64) -> bool {
+        self.is_made_again() || !tables.is_hidden(graph)
     }
 
     /// Returns the driver's node.
@@ -127,7 +129,8 @@ impl Graphs {
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn node(&self, held: &Held, id: GraphNodeId) -> CuResult<CUgraphNode> {
         self.locked(held, |tables| {
-            Some((tables.nodes.get(&id.0)?.raw as CUgraphNode, tables.family_of_node(id.0)?))
+            let node = tables.nodes.get(&id.0).filter(|node| self.is_shown(tables, node.graph))?;
+            Some((node.raw as CUgraphNode, tables.family_of_node(id.0)?))
         })
     }
 
@@ -136,8 +139,10 @@ impl Graphs {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn exec(&self, held: &Held, id: GraphExecId) -> CuResult<CUgraphExec> {
-        let found = self.tables.lock().execs.get(&id.0).cloned();
-        let Exec { object, lock } = found.ok_or(CudaError::INVALID_VALUE)?;
+        let tables = self.tables.lock();
+        let found = tables.execs.get(&id.0).map(|exec| (exec.object.clone(), exec.lock.clone()));
+        drop(tables);
+        let (object, lock) = found.ok_or(CudaError::INVALID_VALUE)?;
         if self.is_capturing() {
             held.lock_captures(&self.captures);
         }
@@ -175,10 +180,12 @@ impl Graphs {
             Kind::Node => (tables.nodes.contains_key(&name), tables.nodes.len()),
             Kind::Exec => (tables.execs.contains_key(&name), tables.execs.len()),
         };
-        if !(FIRST_HANDLE..FIRST_WORKER_HANDLE).contains(&name) || exists {
+        let again = self.is_made_again();
+        let names = if again { FIRST_HANDLE..u64::MAX } else { FIRST_HANDLE..FIRST_WORKER_HANDLE };
+        if !names.contains(&name) || exists {
             return Err(CudaError::INVALID_VALUE);
         }
-        if count >= MAX_OBJECTS {
+        if count >= MAX_OBJECTS && !again {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         if !tables.taken.insert((kind, name)) {
@@ -239,17 +246,18 @@ impl Graphs {
         self.tables.lock().graphs.get(&id.0).map(|graph| graph.leases.clone()).unwrap_or_default()
     }
 
-    /// Registers an executable graph by the name that the guest has chosen and taken.
+    /// Registers an executable graph of `graph` by the name that the guest has chosen and taken.
     ///
     /// Errors: the object, if its context was destroyed meanwhile.
-    pub fn add_exec(&self, id: GraphExecId, object: Arc<Object>) -> Result<(), Arc<Object>> {
+    pub fn add_exec(&self, id: GraphExecId, object: Arc<Object>, graph: GraphId) -> Result<(), Arc<Object>> {
         let mut tables = self.tables.lock();
         // Checked with the tables locked: the thread that closes the context searches the tables afterwards.
         if !object.is_open() {
             drop(tables);
             return Err(object);
         }
-        tables.execs.insert(id.0, Exec { object, lock: exclusive() });
+        let made = Made::from(Self::source_of(&tables, graph));
+        tables.execs.insert(id.0, Exec::new(object, made));
         Ok(())
     }
 
@@ -268,7 +276,7 @@ impl Graphs {
         } else if tables.execs.len() >= MAX_OBJECTS {
             CudaError::OUT_OF_MEMORY
         } else {
-            tables.execs.insert(name, Exec { object, lock: exclusive() });
+            tables.execs.insert(name, Exec::new(object, Made::default()));
             return Ok(GraphExecId(name));
         };
         drop(tables);
@@ -329,15 +337,20 @@ impl Graphs {
         in_graph.filter_map(|node| Some((node.raw as CUgraphNode, node.copy?))).collect()
     }
 
-    /// Removes a graph that the guest may destroy: one that lies in no node, and into which no stream captures.
-    pub fn remove_graph(&self, id: GraphId) -> CuResult<(CUgraph, Vec<Lease>)> {
+    /// Removes a graph that the guest may destroy: one that lies in no node, and into which no stream captures. `None`: it stays,
+    /// hidden, because it describes executable graphs.
+    pub fn remove_graph(&self, id: GraphId) -> CuResult<Option<(CUgraph, Vec<Lease>)>> {
         let mut tables = self.tables.lock();
-        let graph = tables.graphs.get(&id.0).filter(|graph| graph.parent.is_none());
+        let is_shown = self.is_shown(&tables, id.0);
+        let graph = tables.graphs.get(&id.0).filter(|graph| is_shown && graph.parent.is_none());
         let raw = graph.map(|graph| graph.raw as CUgraph).ok_or(CudaError::INVALID_VALUE)?;
         if tables.captured().iter().any(|&(graph, _)| graph == id.0) {
             return Err(CudaError::ILLEGAL_STATE);
         }
-        Ok((raw, tables.remove_graph(id.0)))
+        if tables.hide(id.0) {
+            return Ok(None);
+        }
+        Ok(Some((raw, tables.remove_graph(id.0))))
     }
 
     /// Removes a node.
@@ -351,8 +364,10 @@ impl Graphs {
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`.
     pub fn remove_exec(&self, id: GraphExecId) -> CuResult<Arc<Object>> {
-        let exec = self.tables.lock().execs.remove(&id.0);
-        exec.map(|exec| exec.object).ok_or(CudaError::INVALID_VALUE)
+        let mut tables = self.tables.lock();
+        let Exec { object, made, .. } = tables.execs.remove(&id.0).ok_or(CudaError::INVALID_VALUE)?;
+        tables.end_made(made);
+        Ok(object)
     }
 
     /// Removes the executable graphs of a context that is about to be destroyed.
@@ -360,7 +375,12 @@ impl Graphs {
     pub fn take_execs(&self, context: u64) -> Vec<Arc<Object>> {
         let mut tables = self.tables.lock();
         let removed = tables.execs.extract_if(|_, exec| exec.object.context() == context);
-        removed.map(|(_, exec)| exec.object).collect()
+        let removed: Vec<_> = removed.map(|(_, exec)| (exec.object, exec.made)).collect();
+        let end = |(object, made)| {
+            tables.end_made(made);
+            object
+        };
+        removed.into_iter().map(end).collect()
     }
 
     /// Forgets the graphs in a node, which now contains others.

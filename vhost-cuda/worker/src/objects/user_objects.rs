@@ -80,9 +80,16 @@ impl UserObjects {
         })
     }
 
-    /// Returns whether there is an object of this name.
-    pub fn has(&self, name: u64) -> bool {
-        self.0.lock().contains_key(&name)
+    /// Returns the names of all objects, with the program's references.
+    pub fn rows(&self) -> Vec<(u64, u64)> {
+        let mut rows: Vec<_> = self.0.lock().iter().map(|(&name, entry)| (name, entry.own)).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// Takes all objects, with the program's references.
+    pub fn take_all(&self) -> Vec<(CUuserObject, u64)> {
+        self.0.lock().drain().map(|(_, entry)| (entry.raw as CUuserObject, entry.own)).collect()
     }
 
     /// Forgets an object that the driver has destroyed.

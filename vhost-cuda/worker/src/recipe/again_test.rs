@@ -5,8 +5,9 @@ use std::cell::Cell;
 
 use super::*;
 use crate::gpu::null;
+use crate::handlers::graph::again::{describe, make};
 use crate::serve::again::make_calls;
-use crate::suspend::deep::deepen;
+use crate::suspend::deep::{deepen, make_graphs};
 use crate::suspend::suspended::Suspended;
 use crate::vendor::Vendor;
 
@@ -115,10 +116,10 @@ fn objects_end_and_are_made_again_whatever_fails() {
         let guest = suspended();
         let before = guest.calls();
         assert_eq!(before.len(), 6);
-        let told = deepen(guest.session.state);
+        let told = deepen(guest.session.state, describe);
         assert_eq!((told.calls, told.obstacle), (6, None));
         assert_ended(&guest);
-        assert_eq!(deepen(guest.session.state).obstacle, None, "they have ended already");
+        assert_eq!(deepen(guest.session.state, describe).obstacle, None, "they have ended already");
         null::script(0, fails, FAILURE);
         let is_done = make_again(&guest);
         null::script(0, 0, 0);
@@ -146,7 +147,7 @@ fn what_would_be_lost_stays() {
         make(&mut guest);
         guest.session.state.gate.suspend();
         let before = guest.calls().len();
-        let told = deepen(guest.session.state);
+        let told = deepen(guest.session.state, describe);
         assert_eq!(told.calls, 0);
         assert_eq!((guest.calls().len(), retains(&guest)), (before, 3), "nothing has ended");
         *guest.session.state.suspension.suspended.lock() = None;
@@ -159,8 +160,11 @@ fn what_would_be_lost_stays() {
     let device = 0_u32.to_le_bytes();
     for (expected, make) in [
         (
-            "graphs",
-            &(|guest: &mut Guest| guest.name(Opcode::cuGraphCreate, other, &[0])) as &dyn Fn(&mut Guest),
+            "conditional",
+            &(|guest: &mut Guest| {
+                guest.name(Opcode::cuGraphCreate, other, &[0]);
+                guest.name(Opcode::cuGraphConditionalHandleCreate, other, &[0, 0]);
+            }) as &dyn Fn(&mut Guest),
         ),
         ("addresses", &|guest: &mut Guest| load(guest, b".global .u64 x = y;")),
         ("heaps", &|guest: &mut Guest| load(guest, b".extern .func (.param .b64 r) malloc (.param .b64 n);")),
@@ -175,7 +179,7 @@ fn what_would_be_lost_stays() {
     assert_eq!(told, "curand: NVIDIA's libraries keep state of their own");
     let guest = suspended();
     *guest.session.state.suspension.suspended.lock() = None;
-    assert_eq!(deepen(guest.session.state).obstacle.as_deref(), Some("it is not suspended"));
+    assert_eq!(deepen(guest.session.state, describe).obstacle.as_deref(), Some("it is not suspended"));
 }
 
 #[test]
@@ -194,7 +198,7 @@ fn handles_of_libraries_end_and_are_made_again() {
     guest.session.state.gate.suspend();
     let before = guest.calls();
     assert_eq!(before.len(), 6 + 3, "the last one of each setting");
-    assert_eq!(deepen(guest.session.state).obstacle, None);
+    assert_eq!(deepen(guest.session.state, describe).obstacle, None);
     assert_ended(&guest);
     let has_handle = |guest: &Guest| guest.session.state.vendor.handle(0, 0, handle).is_some();
     assert_eq!((HANDLES.get(), has_handle(&guest)), ((1, 1), false));
@@ -217,4 +221,75 @@ fn handles_of_libraries_end_and_are_made_again() {
     guest.session.state.gate.open();
     call_library(&mut guest, "cublas", "cublasDestroy_v2", &[handle]);
     assert_eq!(guest.calls().len(), 6);
+}
+
+/// A suspended session with a graph that only its executable graph needs, and a user object of both.
+fn with_graph(guest: &mut Guest) -> (u64, u64, u64) {
+    let [graph, exec, object] = [9, 10, 11].map(name);
+    guest.session.state.gate.open();
+    guest.name(Opcode::cuGraphCreate, graph, &[0]);
+    let id = object.to_le_bytes();
+    guest.call(Opcode::cuUserObjectCreate, &[&id, &id, &2_u32.to_le_bytes(), &1_u32.to_le_bytes()]).unwrap();
+    let one = 1_u32.to_le_bytes();
+    guest.call(Opcode::cuGraphRetainUserObject, &[&graph.to_le_bytes(), &id, &one, &one]).unwrap();
+    let names = [exec, graph, 0].map(u64::to_le_bytes).concat();
+    guest.call(Opcode::cuGraphInstantiateWithFlags, &[&names]).unwrap();
+    guest.name(Opcode::cuGraphDestroy, graph, &[]);
+    guest.session.state.gate.suspend();
+    (graph, exec, object)
+}
+
+/// Ends all objects, with a graph that has no nodes: this driver has other nodes each time.
+fn deepen_without_nodes(state: &'static SessionState) -> Vec<u8> {
+    for seed in 0.. {
+        null::script(seed, 0, 0);
+        if deepen(state, describe).obstacle.is_none() {
+            let mut suspended = state.suspension.suspended.lock();
+            let now = suspended.as_mut().unwrap();
+            // The number of nodes of the only graph, behind the head and the user object.
+            if now.graphs[40 + 16 + 8..][..8] == [0; 8] {
+                return now.graphs.clone();
+            }
+            assert!(now.deep.as_mut().unwrap().make_again(state, make_calls).is_ok());
+            (now.deep, now.graphs) = (None, Vec::new());
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn graphs_end_and_are_made_again_whatever_fails() {
+    let mut guest = suspended();
+    let state = guest.session.state;
+    let (graph, exec, object) = with_graph(&mut guest);
+    let bytes = deepen_without_nodes(state);
+    assert!(state.graphs.rows().is_ok_and(|(graphs, execs)| graphs.is_empty() && execs.is_empty()));
+    assert!(state.objects.user_objects.rows().is_empty());
+    null::script(0, 0, 0);
+    assert!(make_again(&guest));
+    for end in 1..bytes.len() {
+        assert!(make_graphs(state, &mut bytes[..end].to_vec(), make).is_err(), "{end} of {}", bytes.len());
+    }
+    assert!(make_graphs(state, &mut [&bytes[..], &[0]].concat(), make).is_err(), "bytes are left");
+    for fails in 1.. {
+        null::script(0, fails, FAILURE);
+        let mut graphs = bytes.clone();
+        let made = make_graphs(state, &mut graphs, make);
+        null::script(0, 0, 0);
+        if made.is_ok() {
+            assert!(graphs.is_empty() && fails > 6, "each call of the driver has failed once");
+            break;
+        }
+        assert_eq!(graphs, bytes, "it can be repeated");
+        assert!(state.objects.user_objects.rows().is_empty());
+    }
+    let (graphs, execs) = state.graphs.rows().unwrap();
+    assert!(graphs.len() == 1 && graphs[0].is_hidden && graphs[0].user_objects == [(object, 1)]);
+    assert!(execs.len() == 1 && execs[0].name.0 == exec && execs[0].graph == graphs[0].name);
+    assert_eq!(state.objects.user_objects.rows(), [(object, 1)]);
+    *state.suspension.suspended.lock() = None;
+    state.gate.open();
+    assert!(guest.call(Opcode::cuGraphDestroy, &[&graph.to_le_bytes()]).is_err());
+    guest.name(Opcode::cuGraphExecDestroy, exec, &[]);
+    assert!(state.graphs.rows().unwrap().0.is_empty());
 }

@@ -126,16 +126,20 @@ impl Class {
     /// Returns the reason for which objects of this class cannot be made again.
     pub fn obstacle(self) -> Option<&'static str> {
         match self {
-            Self::Graph | Self::Exec => Some("graphs are not followed"),
-            Self::UserObject => Some("user objects of graphs are not followed"),
             Self::Link => Some("links are not followed until they end"),
             _ => None,
         }
     }
 
-    /// Returns whether calls for objects of this class are kept. The others count while they live, with [`Self::obstacle`].
+    /// Returns whether calls for objects of this class are kept. The others count while they live, with [`Self::obstacle`], or are
+    /// of graphs.
     pub fn is_kept(self) -> bool {
-        self != Self::Node && self.obstacle().is_none()
+        !self.is_of_graphs() && self.obstacle().is_none()
+    }
+
+    /// Returns whether it is of graphs, which are looked at when they end and not followed ([`crate::handlers::graph::again`]).
+    pub fn is_of_graphs(self) -> bool {
+        matches!(self, Self::Graph | Self::Node | Self::Exec | Self::UserObject)
     }
 
     /// Returns whether `id` is a default stream, which has no name of its own.

@@ -98,7 +98,7 @@ fn key_of(call: &Call) -> Option<Key> {
         Rule::Sets { subject: Subject::Context, .. } => (Class::Context, call.context.0),
         Rule::Sets { subject: Subject::Thread, .. } => (Class::Thread, call.thread.into()),
         Rule::Sets { subject: Subject::Session, .. } => (Class::Session, 0),
-        Rule::Never(_) | Rule::ThreadEnds | Rule::OfLibrary => return None,
+        Rule::Changes(_) | Rule::Never(_) | Rule::ThreadEnds | Rule::OfLibrary => return None,
     };
     class.is_kept().then(|| Key::new(class, id, call.context))
 }

@@ -18,7 +18,7 @@ pub mod steps;
 pub mod variables;
 
 use vhost_cuda_common::recipes::Description;
-use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphExecId, GraphId, Opcode};
+use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphId, GraphNodeId, Opcode};
 
 pub use self::class::Class;
 use self::class::Identity;
@@ -92,6 +92,13 @@ fn note_call(
     match rule {
         Rule::Never(reason) => never(recipe, opcode, reason, arguments),
         Rule::OfLibrary => {}
+        Rule::Changes(place) => {
+            let Some(id) = place.name(named, results) else { return };
+            match place.class {
+                Class::Node => session.graphs.node_changed(GraphNodeId(id)),
+                _ => session.graphs.changed(GraphId(id)),
+            }
+        }
         Rule::ThreadEnds => {
             let mut state = recipe.0.lock();
             state.remove(&Key::new(Class::Thread, cx.thread.number.into(), cx.context));
@@ -197,12 +204,9 @@ fn find(session: &SessionState, key: &Key) -> Option<Identity> {
         Class::Description => in_table(&objects.descriptions),
         Class::Texture => named(objects.textures.has(id)),
         Class::Surface => named(objects.surfaces.has(id)),
-        Class::Graph => named(session.graphs.has_graph(GraphId(id))),
-        Class::Exec => named(session.graphs.has_exec(GraphExecId(id))),
-        Class::UserObject => named(objects.user_objects.has(id)),
         Class::Link => named(session.links.has(id)),
         Class::Handle { library, kind } => session.vendor.handle(library, kind, id).map(Identity::Object),
-        Class::Node => None,
+        Class::Graph | Class::Node | Class::Exec | Class::UserObject => None,
     }
 }
 

@@ -59,6 +59,8 @@ pub enum Rule {
         /// The other names among the arguments: without these objects there is no such setting.
         uses: Vec<Place>,
     },
+    /// It changes a graph or a node.
+    Changes(Place),
     /// It does something that the recipe cannot repeat, and the reason.
     Never(&'static str),
     /// The settings of the calling thread end.
@@ -106,7 +108,7 @@ fn of_row(row: &Row) -> Option<Rule> {
         State::Creates(Makes::Named(name)) => {
             let results = with_bytes(row.results).filter_map(place(true));
             let (_, place) = inputs.into_iter().chain(results).find(|(field, _)| *field == name)?;
-            Some(Rule::Makes(place))
+            (!place.class.is_of_graphs()).then_some(Rule::Makes(place))
         }
         // It stays loaded. What its functions make counts.
         State::Creates(Makes::Never(_)) if opcode == Opcode::vendor_load => None,
@@ -125,6 +127,9 @@ fn sets(row: &Row, opcode: Opcode, getter: Getter, inputs: &[(&str, Place)]) -> 
     }
     let (subject, others) = inputs.split_first().map_or((None, inputs), |(first, rest)| (Some(first), rest));
     if let Some((_, subject)) = subject {
+        if matches!(subject.class, Class::Graph | Class::Node) {
+            return Some(Rule::Changes(subject.clone()));
+        }
         if !subject.class.is_kept() {
             return None;
         }

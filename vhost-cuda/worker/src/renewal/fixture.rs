@@ -17,8 +17,9 @@ use virtio_cuda_ring::LANE_BYTES;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::fuzz::session::{FuzzSession, MEMORY_BASE};
+use crate::handlers::graph::again;
 use crate::run::replies::Replies;
-use crate::serve::again::make_calls;
+use crate::serve::again::MAKERS;
 use crate::serve::executor::Executors;
 use crate::suspend;
 use crate::suspend::deep::deepen;
@@ -185,7 +186,7 @@ impl Guest {
     /// Suspends the session deeply.
     pub fn suspend(&mut self) {
         self.suspend_flat();
-        let told = deepen(self.session.state);
+        let told = deepen(self.session.state, again::describe);
         assert_eq!(told.obstacle, None);
     }
 
@@ -212,7 +213,7 @@ impl Guest {
     fn ask(&mut self, kind: u32, terms: MoveTerms) -> Option<u32> {
         let mut told = None;
         let answer = |moved: Moved| told = Some(moved.outcome);
-        suspend::execute(self.session.state, kind == TO_SUSPEND, terms, make_calls, answer);
+        suspend::execute(self.session.state, kind == TO_SUSPEND, terms, MAKERS, answer);
         told
     }
 

@@ -17,6 +17,7 @@ use zerocopy::FromBytes;
 
 use super::form;
 use crate::gpu::CudaError;
+use crate::handlers::graph::again;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::pages::GuestPages;
 use crate::memory::parts::Part;
@@ -75,6 +76,7 @@ struct Tables {
     by_number: HashMap<u32, usize>,
     requests: usize,
     digests: BTreeMap<u64, Vec<Digest>>,
+    graphs: Vec<u8>,
 }
 
 /// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents, or has them in `area`. Returns the
@@ -166,6 +168,9 @@ impl Tables {
             kind::THREAD => self.take_thread(part).ok_or_else(cut)?,
             kind::REQUEST => self.take_request(part).ok_or_else(cut)?,
             kind::DIGESTS => self.take_digests(part).ok_or_else(cut)?,
+            kind::GRAPHS if self.graphs.len() + part.len() <= again::MAX_BYTES => {
+                self.graphs.extend_from_slice(part)
+            }
             _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
         }
         Ok(())
@@ -296,8 +301,9 @@ impl Tables {
         let moved_bytes = session.placed.lock().movable().map(|part| part.bytes).sum::<u64>()
             + created.iter().map(|(_, part)| part.bytes).sum::<u64>();
         let copied_bytes = state.copied_bytes;
-        let deep = Some(deep);
-        let now = Suspended { store, created, deep, written: None, saved: None, moved_bytes, copied_bytes };
+        let (deep, graphs) = (Some(deep), std::mem::take(&mut self.graphs));
+        let now =
+            Suspended { store, created, deep, graphs, written: None, saved: None, moved_bytes, copied_bytes };
         Ok((threads, now))
     }
 

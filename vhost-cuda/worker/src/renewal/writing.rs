@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
 use vhost_cuda_common::link::Frame;
-use vhost_cuda_common::parts::{kind, malformed, write, write_rows};
+use vhost_cuda_common::parts::{self, kind, malformed, write, write_rows};
 use zerocopy::IntoBytes;
 
 use super::form;
@@ -63,6 +63,9 @@ pub fn session(
         // A single allocation of more than 256 GiB.
         write(&mut to, kind::DIGESTS, &[head.as_bytes(), digests.as_bytes()])
             .map_err(|error| named(error, "the digests of an allocation are too long"))?;
+    }
+    for piece in now.graphs.chunks(parts::MAX_BYTES as usize) {
+        write(&mut to, kind::GRAPHS, &[piece])?;
     }
     let bytes = match (now.saved, area) {
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),

@@ -5,8 +5,9 @@
 //! The driver gets a function of this file and, as its argument, the guest's number of the function, which
 //! cannot dangle. So the queue is one for the process, which serves one session.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::{c_int, c_void};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -57,6 +58,61 @@ pub struct Callbacks {
     /// The number of functions that are due, and the number of those that have run, for threads that watch.
     due_now: AtomicUsize,
     finished: AtomicU64,
+}
+
+/// Functions that user objects of the driver stand for, by numbers that are given once. Such an object also ends when the session's
+/// objects do, and the driver may report that late: then its number is not there any more.
+#[derive(Debug, Default)]
+struct Ties {
+    last: u64,
+    all: HashMap<u64, (u64, u32)>,
+}
+
+static TIES: LazyLock<Mutex<Ties>> = LazyLock::new(Mutex::default);
+
+/// Returns the argument of [`tie_ended`] for a function: what is to be done with it when the user object has ended.
+fn tie(callback: CallbackId, todo: u32) -> *mut c_void {
+    let mut ties = TIES.lock();
+    ties.last += 1;
+    let number = ties.last;
+    ties.all.insert(number, (callback.0, todo));
+    std::ptr::without_provenance_mut(number as usize)
+}
+
+/// As [`tie`], for a function that the guest then forgets.
+pub fn tie_node(callback: CallbackId) -> *mut c_void {
+    tie(callback, CALLBACK_FORGET)
+}
+
+/// As [`tie`], for the destructor of a user object of the program, which the guest then runs.
+pub fn tie_object(callback: CallbackId) -> *mut c_void {
+    tie(callback, CALLBACK_FORGET | CALLBACK_RUN)
+}
+
+/// Ends a tie whose user object does not exist.
+pub fn untie(tie: *mut c_void) {
+    TIES.lock().all.remove(&(tie as u64));
+}
+
+/// Ends all ties, because the session's objects end.
+pub fn cut_ties() {
+    TIES.lock().all.clear();
+}
+
+/// Returns the user objects of the program that have not ended.
+pub fn tied_objects() -> HashSet<u64> {
+    let ties = TIES.lock();
+    let objects = ties.all.values().filter(|(_, todo)| todo & CALLBACK_RUN != 0);
+    objects.map(|(callback, _)| *callback).collect()
+}
+
+/// For the driver's user objects, with the number of a tie.
+pub unsafe extern "C" fn tie_ended(tie: *mut c_void) {
+    let ended = TIES.lock().all.remove(&(tie as u64));
+    // No thread waits for it: the driver may hold locks here. The guest's answer is ignored.
+    if let Some((callback, todo)) = ended {
+        CALLBACKS.push(callback, 0, todo);
+    }
 }
 
 /// The callbacks of this process's session.
@@ -155,13 +211,7 @@ pub unsafe extern "C" fn run_stream_callback(_stream: CUstream, status: c_int, c
     CALLBACKS.run(callback as u64, status, CALLBACK_FORGET);
 }
 
-/// For user objects of the program whose last reference was released.
-pub unsafe extern "C" fn destroy_user_object(callback: *mut c_void) {
-    // No thread waits for it: the driver may hold locks here. The guest's answer is ignored.
-    CALLBACKS.push(callback as u64, 0, CALLBACK_FORGET | CALLBACK_RUN);
-}
-
-/// For callbacks of nodes to which no graph refers any more.
+/// For callbacks that nothing refers to any more.
 pub unsafe extern "C" fn forget(callback: *mut c_void) {
     CALLBACKS.push(callback as u64, 0, CALLBACK_FORGET);
 }
@@ -206,6 +256,26 @@ mod tests {
         assert!(callbacks.next(false).is_some());
         callbacks.begin_behind(callbacks.tickets().unwrap() + 6);
         assert_eq!(callbacks.push(1, 0, CALLBACK_FORGET), 8);
+    }
+
+    #[test]
+    fn a_tie_is_reported_once_and_not_after_the_objects_have_ended() {
+        let before = CALLBACKS.queue.lock().due.len();
+        let [node, object, late] =
+            [tie_node(CallbackId(1)), tie_object(CallbackId(2)), tie_object(CallbackId(3))];
+        assert!(tied_objects().is_superset(&HashSet::from([2, 3])) && !tied_objects().contains(&1));
+        for tie in [node, object, node, object] {
+            // SAFETY: the function takes any number.
+            unsafe { tie_ended(tie) };
+        }
+        let reported: Vec<_> =
+            CALLBACKS.queue.lock().due.drain(before..).map(|due| (due.callback.0, due.todo)).collect();
+        assert_eq!(reported, [(1, CALLBACK_FORGET), (2, CALLBACK_FORGET | CALLBACK_RUN)]);
+        CALLBACKS.queue.lock().waiting.clear();
+        cut_ties();
+        // SAFETY: as above.
+        unsafe { tie_ended(late) };
+        assert!(CALLBACKS.queue.lock().due.len() == before && tied_objects().is_empty());
     }
 
     #[test]

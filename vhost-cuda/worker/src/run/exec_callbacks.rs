@@ -81,6 +81,16 @@ impl ExecCallbacks {
         }
     }
 
+    /// Returns whether a captured launch has copied functions, so that they may live for ever.
+    pub fn has_copies(&self) -> bool {
+        self.graphs.lock().values().any(|own| own.copied)
+    }
+
+    /// Forgets all functions, without a word to the guest: the graphs are made again.
+    pub fn clear(&self) {
+        self.graphs.lock().clear();
+    }
+
     /// Returns whether a graph has functions of its own.
     pub fn has(&self, exec: GraphExecId) -> bool {
         self.any.load(Ordering::Acquire) && self.graphs.lock().contains_key(&exec.0)

@@ -8,6 +8,7 @@ use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
 use crate::call::{CallContext, ThreadState};
 use crate::dispatch::dispatch;
 use crate::gpu::{CuResult, CudaError};
+use crate::handlers::graph;
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::recipe::again::restart;
@@ -15,6 +16,10 @@ use crate::recipe::kept::{Bulk, Call};
 use crate::recipe::steps::{Again, Step};
 use crate::recipe::{Class, Rule, note, rule};
 use crate::state::SessionState;
+use crate::suspend::deep::Makers;
+
+/// Makes all that a deep suspension has ended.
+pub const MAKERS: Makers = Makers { calls: make_calls, graphs: graph::again::make };
 
 /// Makes the calls. The recipe begins anew with them.
 ///

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use log::debug;
+use log::{debug, error};
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::ContextId;
 
@@ -26,6 +26,7 @@ use crate::memory::window::Registration;
 use crate::objects::contexts::Retains;
 use crate::recipe::steps::Again;
 use crate::recipe::variables::{Finder, Variables};
+use crate::run::callbacks::cut_ties;
 use crate::state::SessionState;
 
 /// The time for calls without memory to end. They wait for nothing, because the session has no work.
@@ -40,15 +41,32 @@ const COMPUTE_CAPABILITY: [i32; 2] = [75, 76];
 /// Errors: the driver's.
 pub type MakeCalls = fn(&Again, &'static SessionState) -> CuResult<()>;
 
+/// Returns the graphs of a session as bytes.
+///
+/// Errors: the reason for which they cannot be made again.
+pub type DescribeGraphs = fn(&'static SessionState) -> Result<Vec<u8>, String>;
+
+/// Makes graphs again from such bytes. The memory that is in them is there.
+///
+/// Errors: the driver's. A part of them may be there.
+pub type MakeGraphs = fn(&'static SessionState, &[u8]) -> CuResult<()>;
+
+/// Makes what has ended, in this order: the calls of the recipe, then graphs.
+#[derive(Clone, Copy, Debug)]
+pub struct Makers {
+    pub calls: MakeCalls,
+    pub graphs: MakeGraphs,
+}
+
 /// Ends the objects of a suspended session. Returns the number of calls that make them again, and the reason if they have not ended: then
 /// it is suspended as before.
-pub fn deepen(session: &'static SessionState) -> Description {
+pub fn deepen(session: &'static SessionState, describe: DescribeGraphs) -> Description {
     // Moves wait meanwhile.
     let mut suspended = session.suspension.suspended.lock();
     let begun = match &mut *suspended {
         None => Err("it is not suspended".to_owned()),
         Some(now) if now.deep.is_some() => Ok(()),
-        Some(now) => Deep::begin(session, now).map(|deep| now.deep = Some(deep)),
+        Some(now) => Deep::begin(session, now, describe).map(|deep| now.deep = Some(deep)),
     };
     let calls = suspended.as_ref().and_then(|now| now.deep.as_ref()).map_or(0, |deep| deep.again.calls());
     Description { calls: calls as u64, bytes: 0, obstacle: begun.err() }
@@ -58,7 +76,11 @@ impl Deep {
     /// Ends the objects of the session, which is suspended with `now`.
     ///
     /// Errors: the reason, for people; nothing has ended.
-    fn begin(session: &'static SessionState, now: &Suspended) -> Result<Self, String> {
+    fn begin(
+        session: &'static SessionState,
+        now: &mut Suspended,
+        describe: DescribeGraphs,
+    ) -> Result<Self, String> {
         if !session.gate.seal(Instant::now() + PATIENCE) {
             return Err("calls of the program do not end".to_owned());
         }
@@ -69,9 +91,17 @@ impl Deep {
                 .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
             let times = times::take(session, &again.0);
             times.map_err(|error| format!("times of events are not known: {error}"))?;
+            // Those that have not come back since the last time are not there.
+            if now.graphs.is_empty() {
+                now.graphs = describe(session)?;
+            }
             Ok(Self { again, variables, retains: Retains::default(), registrations: Vec::new() })
         });
-        let mut deep = taken.inspect_err(|_| session.gate.unseal())?;
+        let mut deep = taken.inspect_err(|_| {
+            if now.graphs.is_empty() {
+                session.gate.unseal();
+            }
+        })?;
         deep.retains = deep.end_objects(session);
         Ok(deep)
     }
@@ -83,6 +113,7 @@ impl Deep {
         session.suspension.makes_again.store(true, Ordering::Relaxed);
         session.suspension.kernels.lock().clear();
         drop(session.preparing.end_graphs(gpu));
+        end_graphs(session);
         self.registrations.extend(session.window().take_registrations());
         session.vendor.end_all();
         let mut contexts = session.contexts.lock();
@@ -105,7 +136,7 @@ impl Deep {
         retains
     }
 
-    /// Makes the objects again, and opens the gate for calls that need no memory.
+    /// Makes the objects again. The gate stays sealed.
     ///
     /// Errors: the driver's; nothing is there, and it can be repeated.
     pub fn make_again(
@@ -116,7 +147,6 @@ impl Deep {
         match self.try_to_make(session, make_calls) {
             Ok(()) => {
                 session.suspension.makes_again.store(false, Ordering::Relaxed);
-                session.gate.unseal();
                 Ok(())
             }
             Err(error) => {
@@ -155,6 +185,46 @@ impl Deep {
 
 fn finder(session: &SessionState) -> Finder<'_> {
     Finder { gpu: &session.gpu, objects: &session.objects, contexts: &session.contexts }
+}
+
+/// Makes the graphs of a session again whose memory has come back, and opens the gate for calls that need no memory.
+///
+/// Errors: the driver's; none is there, and it can be repeated.
+pub fn make_graphs(
+    session: &'static SessionState,
+    graphs: &mut Vec<u8>,
+    make: MakeGraphs,
+) -> Result<(), Unmoved> {
+    if !graphs.is_empty() {
+        make(session, graphs).map_err(|failure| {
+            error!("graphs cannot be made again: {failure}");
+            end_graphs(session);
+            match (failure, session.device(0)) {
+                (CudaError::OUT_OF_MEMORY, Ok(device)) => Unmoved::DeviceMemory(device),
+                _ => failure.into(),
+            }
+        })?;
+        *graphs = Vec::new();
+    }
+    session.gate.unseal();
+    Ok(())
+}
+
+/// Ends all graphs, executable graphs and user objects, without a word to the guest.
+fn end_graphs(session: &SessionState) {
+    let gpu = &session.gpu;
+    cut_ties();
+    session.exec_callbacks.clear();
+    let (execs, graphs) = session.graphs.take_all();
+    drop(execs);
+    for graph in graphs {
+        if let Err(error) = gpu.cuGraphDestroy(graph) {
+            debug!("a graph does not end: {error}");
+        }
+    }
+    for (object, own) in session.objects.user_objects.take_all() {
+        let _ = gpu.cuUserObjectRelease(object, own.try_into().unwrap_or(u32::MAX));
+    }
 }
 
 /// Releases the primary context that this process holds without the guest's knowledge.

@@ -40,7 +40,7 @@ use vhost_cuda_common::recording::{BACK, OUT};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
 use zerocopy::IntoBytes;
 
-use self::deep::MakeCalls;
+use self::deep::{Makers, make_graphs};
 use self::digests::{Kernel, Key};
 use self::pinned::InContext;
 use self::registrar::InSession;
@@ -68,7 +68,7 @@ pub fn keep_pool(session: &'static SessionState, frame: &Frame) {
 }
 
 /// Executes a request of the daemon to suspend or resume the session, on a thread of its own. It is always answered.
-pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>, make_calls: MakeCalls) {
+pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replies>, makers: Makers) {
     let id = frame.header.id;
     let is_known = [TO_SUSPEND, TO_RESUME].contains(&frame.header.kind);
     let (leaves, terms) = (frame.header.kind == TO_SUSPEND, move_terms_of(&frame.payload));
@@ -81,7 +81,7 @@ pub fn start(session: &'static SessionState, frame: &Frame, replies: &Arc<Replie
         is_moving.store(false, Ordering::Release);
         answers.send(id, &(REPLY_OK, moved.as_bytes().to_vec()));
     };
-    let run = move || execute(session, leaves, terms, make_calls, answer);
+    let run = move || execute(session, leaves, terms, makers, answer);
     if let Err(error) = thread::Builder::new().name("suspend".into()).spawn(run) {
         debug!("no thread to suspend or resume the session: {error}");
         is_moving.store(false, Ordering::Release);
@@ -96,7 +96,7 @@ pub fn execute(
     session: &'static SessionState,
     leaves: bool,
     terms: MoveTerms,
-    make_calls: MakeCalls,
+    makers: Makers,
     answer: impl FnOnce(Moved),
 ) {
     may_look_while_others_capture(&session.gpu);
@@ -110,7 +110,7 @@ pub fn execute(
     let moved = if leaves {
         suspend(session, terms, begun, &mut suspended, &mut contexts)
     } else {
-        resume(session, terms, make_calls, &mut suspended, &mut contexts)
+        resume(session, terms, makers, &mut suspended, &mut contexts)
     };
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
@@ -242,7 +242,7 @@ fn give_back(
 fn resume(
     session: &'static SessionState,
     terms: MoveTerms,
-    make_calls: MakeCalls,
+    makers: Makers,
     suspended: &mut Option<Suspended>,
     contexts: &mut Vec<Context>,
 ) -> Moved {
@@ -254,14 +254,23 @@ fn resume(
     session.gate.resume();
     let begun = Instant::now();
     if let Some(deep) = &mut now.deep {
-        if let Err(error) = deep.make_again(session, make_calls) {
+        if let Err(error) = deep.make_again(session, makers.calls) {
             return unmoved(error);
         }
         now.deep = None;
+        if now.graphs.is_empty() {
+            session.gate.unseal();
+        }
         debug!("objects were made again in {:?}", begun.elapsed());
     }
     *contexts = session.contexts.all();
-    match bring_back(session, terms.is_in_pieces(), now, contexts) {
+    let back = bring_back(session, terms.is_in_pieces(), now, contexts).and_then(|moved| {
+        if moved.outcome == MOVED && !now.graphs.is_empty() {
+            make_graphs(session, &mut now.graphs, makers.graphs)?;
+        }
+        Ok(moved)
+    });
+    match back {
         Ok(moved) if moved.outcome == MOVED => {
             // The next suspension copies only what has changed.
             *session.suspension.kept.lock() = suspended.take().map(|now| now.store);

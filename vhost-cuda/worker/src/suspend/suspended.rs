@@ -94,6 +94,8 @@ pub struct Suspended {
     pub created: Vec<(u64, Part)>,
     /// The objects of the driver, if they have ended, too.
     pub deep: Option<Deep>,
+    /// The session's graphs as bytes, while they have ended. They are made again after the memory that is in them.
+    pub graphs: Vec<u8>,
     /// The name of the contents that were written, and are in host memory still.
     pub written: Option<Name>,
     /// The name of the contents if they have left host memory.

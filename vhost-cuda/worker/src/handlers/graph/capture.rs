@@ -91,6 +91,7 @@ pub fn cuStreamBeginCaptureToGraph(
     let raw_graph = cx.graph(graph)?;
     let links = all_links(cx)?;
     begin_capture(cx, stream, raw, || cx.gpu().begin_capture_to(raw, raw_graph, &links, mode))?;
+    cx.session.graphs.changed(graph);
     cx.session.graphs.capture_begun(capturing(cx, stream, raw), graph, false);
     Ok(())
 }

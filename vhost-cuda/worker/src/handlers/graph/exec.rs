@@ -14,7 +14,7 @@ use crate::handlers::graph::own_functions;
 use crate::objects::Object;
 use crate::objects::graphs::Taken;
 use crate::objects::user_objects::within;
-use crate::run::callbacks::destroy_user_object;
+use crate::run::callbacks::{tie_ended, tie_object, untie};
 
 /// `CU_GRAPH_USER_OBJECT_MOVE`.
 pub(super) const MOVE: u32 = 1;
@@ -31,8 +31,8 @@ fn made(cx: &CallContext<'_>, raw: CUgraphExec, graph: GraphId) -> Arc<Object> {
 }
 
 /// Registers an executable graph under its name.
-fn add(cx: &CallContext<'_>, exec: GraphExecId, object: Arc<Object>) -> CuResult<()> {
-    cx.session.graphs.add_exec(exec, object).map_err(|object| {
+fn add(cx: &CallContext<'_>, exec: GraphExecId, object: Arc<Object>, graph: GraphId) -> CuResult<()> {
+    cx.session.graphs.add_exec(exec, object, graph).map_err(|object| {
         cx.held().keep::<u8>(object);
         CudaError::CONTEXT_IS_DESTROYED
     })
@@ -51,7 +51,7 @@ pub fn cuGraphInstantiateWithParams(
     let upload = cx.resolve(upload)?;
     match cx.gpu().instantiate(cx.graph(graph)?, flags, upload) {
         Ok(raw) => {
-            add(cx, exec, made(cx, raw, graph))?;
+            add(cx, exec, made(cx, raw, graph), graph)?;
             Ok((0, 0, GraphNodeId(0)))
         }
         Err((error, result, node)) => Ok((error.0, result, graphs.name_node(node, graph))),
@@ -124,11 +124,33 @@ pub fn cuGraphExecUpdate_v2(
     let (outcome, result, node, from) = cx.gpu().update(cx.resolve(exec)?, raw_graph);
     let (node, from) = (graphs.name_node(node, graph), graphs.name_node(from, graph));
     if outcome.is_ok() {
+        graphs.updated(exec, graph);
+        end_unused(cx);
         // The functions of the graph replace them.
         let own = cx.session.exec_callbacks.dropped(exec);
         own_functions::retire(cx, own);
     }
     Ok((outcome.err().map_or(0, |error| error.0), result, node, from))
+}
+
+/// Switches a node of an executable graph on or off.
+pub fn cuGraphNodeSetEnabled(
+    cx: &mut CallContext<'_>,
+    exec: GraphExecId,
+    node: GraphNodeId,
+    enabled: u32,
+) -> CuResult<()> {
+    let raw = cx.node(node)?;
+    cx.gpu().cuGraphNodeSetEnabled(cx.resolve(exec)?, raw, enabled)?;
+    cx.session.graphs.set_off(exec, raw, enabled == 0);
+    Ok(())
+}
+
+/// Destroys graphs that the program has destroyed, once no executable graph needs them.
+fn end_unused(cx: &CallContext<'_>) {
+    for graph in cx.session.graphs.take_unused() {
+        let _ = cx.gpu().cuGraphDestroy(graph);
+    }
 }
 
 /// Creates a user object. It has the name of its destructor, which also removes it from the table.
@@ -144,10 +166,10 @@ pub fn cuUserObjectCreate(
     }
     let gpu = cx.gpu();
     cx.session.objects.user_objects.add(object.0, count, || {
-        let data = std::ptr::without_provenance_mut(callback.0 as usize);
+        let data = tie_object(callback);
         // SAFETY: the function takes any number.
-        let (raw,) = unsafe { gpu.cuUserObjectCreate(data, Some(destroy_user_object), count, flags) }?;
-        Ok(raw)
+        let made = unsafe { gpu.cuUserObjectCreate(data, Some(tie_ended), count, flags) };
+        made.map(|(raw,)| raw).inspect_err(|_| untie(data))
     })
 }
 
@@ -160,6 +182,7 @@ pub fn cuGraphRetainUserObject(
     flags: u32,
 ) -> CuResult<()> {
     let (raw_graph, gpu, graphs) = (cx.graph(graph)?, cx.gpu(), &cx.session.graphs);
+    graphs.changed(graph);
     cx.session.objects.user_objects.change(object.0, false, |raw, own| {
         let moves = flags & MOVE != 0;
         if moves && u64::from(count) > own && i32::try_from(count).is_ok() {
@@ -188,6 +211,7 @@ pub fn cuGraphReleaseUserObject(
     if of_graph == 0 {
         return Err(CudaError::INVALID_VALUE);
     }
+    graphs.changed(graph);
     cx.session.objects.user_objects.change(object.0, true, |raw, own| {
         let count = within(count, of_graph);
         gpu.cuGraphReleaseUserObject(raw_graph, raw, count)?;
@@ -203,7 +227,8 @@ impl Create for GraphExecId {
         cx.session.graphs.take_exec_name(self)
     }
     fn made(self, cx: &CallContext<'_>, _name: Taken<'static>, raw: Self::Raw) -> CuResult<()> {
-        add(cx, self, made(cx, raw.found, cx.session.graphs.name_graph(raw.graph, None)))
+        let graph = cx.session.graphs.name_graph(raw.graph, None);
+        add(cx, self, made(cx, raw.found, graph), graph)
     }
 }
 
@@ -213,6 +238,7 @@ impl Destroy for GraphExecId {
         let object = cx.session.graphs.remove_exec(self)?;
         let own = cx.session.exec_callbacks.dropped(self);
         let destroyed = Object::destroy(object);
+        end_unused(cx);
         own_functions::retire(cx, own);
         destroyed
     }

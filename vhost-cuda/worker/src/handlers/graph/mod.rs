@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The structure of graphs.
 
+pub mod again;
 pub mod capture;
 pub mod exec;
 pub mod node;
@@ -35,6 +36,7 @@ pub fn cuGraphClone(cx: &mut CallContext<'_>, clone: GraphId, original: GraphId)
     graphs.add_graph(cx.held(), clone, raw, None);
     graphs.share_leases(original, clone);
     graphs.share_user_objects(original, clone);
+    graphs.set_original(clone, original);
     for (node, copy) in graphs.disguised_in(original) {
         let (twin,) = cx.gpu().cuGraphNodeFindInClone(node, raw)?;
         graphs.add_disguised(twin, raw, copy);
@@ -56,7 +58,7 @@ impl Destroy for GraphId {
     /// Destroys a graph.
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
         cx.graph(self)?;
-        let (raw, leases) = cx.session.graphs.remove_graph(self)?;
+        let Some((raw, leases)) = cx.session.graphs.remove_graph(self)? else { return Ok(()) };
         end_leases(cx.session, leases);
         cx.gpu().cuGraphDestroy(raw)
     }
@@ -69,6 +71,7 @@ impl Destroy for GraphNodeId {
         // The driver may refuse, because nodes that allocate cannot be removed.
         let graph = cx.session.graphs.graph_of(cx.held(), self)?;
         cx.session.graphs.check_removable(self)?;
+        cx.session.graphs.node_changed(self);
         cx.gpu().cuGraphDestroyNode(raw)?;
         replace_function(cx, graph, self, None);
         let (_, leases) = cx.session.graphs.remove_node(self)?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Nodes of graphs: checks the guest's parameters and reports those of existing nodes.
 
+use std::collections::HashMap;
+
 use virtio_cuda_protocol::cuda::{
     ArrayId, BatchMemOpNode, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd,
     DeviceOrdinal, DevicePtr, EventNode, FunctionId, GraphExecId, GraphId, GraphNodeId, HostNode, KernelNode,
@@ -23,7 +25,7 @@ use crate::memory::pools;
 use crate::memory::quota;
 use crate::objects::graphs::Lease;
 use crate::objects::{Kind, Object};
-use crate::run::callbacks::{forget, run_node};
+use crate::run::callbacks::{run_node, tie_ended, tie_node, untie};
 use crate::words::MAX_PARAM_BYTES;
 use crate::words::contents::{bulk, encode, links, take};
 use crate::words::values::memory_operations;
@@ -39,12 +41,20 @@ pub fn tie_callback(cx: &CallContext<'_>, graph: CUgraph, callback: CallbackId) 
     if callback.0 == 0 {
         return None;
     }
-    let data = std::ptr::without_provenance_mut(callback.0 as usize);
-    // SAFETY: the function takes any number.
-    let made = unsafe { cx.gpu().cuUserObjectCreate(data, Some(forget), 1, NO_DESTRUCTOR_SYNC) };
-    let (object,) = made.ok()?;
-    if cx.gpu().cuGraphRetainUserObject(graph, object, 1, MOVE).is_err() {
-        let _ = cx.gpu().cuUserObjectRelease(object, 1);
+    let (gpu, graphs) = (cx.gpu(), &cx.session.graphs);
+    let create = || {
+        let data = tie_node(callback);
+        // SAFETY: the function takes any number.
+        let made = unsafe { gpu.cuUserObjectCreate(data, Some(tie_ended), 1, NO_DESTRUCTOR_SYNC) };
+        made.map(|(object,)| object).inspect_err(|_| untie(data)).ok()
+    };
+    if graphs.is_made_again() {
+        let object = graphs.shared_tie(callback, create)?;
+        return gpu.cuGraphRetainUserObject(graph, object, 1, 0).is_ok().then_some(object);
+    }
+    let object = create()?;
+    if gpu.cuGraphRetainUserObject(graph, object, 1, MOVE).is_err() {
+        let _ = gpu.cuUserObjectRelease(object, 1);
         return None;
     }
     Some(object)
@@ -259,6 +269,7 @@ pub fn graph_add_node(
     let links_bytes = (count as usize).saturating_mul(NODE_LINK_BYTES);
     enter_with_inner(cx, &[graph], &[], kind, bytes.get(links_bytes..).unwrap_or_default());
     let raw_graph = cx.graph(graph)?;
+    graphs.changed(graph);
     let mut reader = Reader::new(&bytes);
     let links = links(cx, &mut reader, count as usize)?;
     if let Some(copy) = wrapped_copy(kind, reader.rest())? {
@@ -336,6 +347,7 @@ pub fn cuGraphNodeSetParams(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u
     let bytes = bulk(cx)?;
     enter_with_inner(cx, &[], &[node], kind, &bytes);
     let raw = cx.node(node)?;
+    graphs.node_changed(node);
     if let Some(copy) = wrapped_copy(kind, &bytes)? {
         return replace(cx, node, |graph, links| {
             Ok((add_wrapped_copy(cx, graph, links, &copy)?, Some(copy)))
@@ -387,6 +399,9 @@ pub fn cuGraphExecNodeSetParams(
         // SAFETY: a graph does not refer to memory.
         let set = unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut NodeParameters::Graph(inner)) };
         let _ = cx.gpu().cuGraphDestroy(inner);
+        if set.is_ok() {
+            graphs.set_own(exec, raw, kind, &bytes);
+        }
         return set;
     }
     if disguised.is_some() {
@@ -400,6 +415,7 @@ pub fn cuGraphExecNodeSetParams(
     let mut wanted = wanted.map_err(|error| node_first(cx, node, kind, error))?;
     // SAFETY: `parameters` has checked the memory that they refer to.
     unsafe { cx.gpu().set_exec_node(raw_exec, raw, &mut wanted) }?;
+    graphs.set_own(exec, raw, kind, &bytes);
     if let NodeParameters::Host(_, callback) = wanted {
         let earlier = cx.session.exec_callbacks.replaced(exec, node, CallbackId(callback));
         own_functions::retire(cx, earlier);
@@ -434,6 +450,34 @@ fn function_name(cx: &CallContext<'_>, function: CUfunction, kernel: CUkernel) -
     found.map(FunctionId).ok_or(CudaError::INVALID_VALUE)
 }
 
+/// The names and parameters of functions that nodes launch, as far as they were looked up: by the driver's function and kernel.
+#[derive(Debug, Default)]
+pub struct Known(HashMap<(usize, usize), (FunctionId, Vec<ParamLayout>)>);
+
+impl Known {
+    fn find(
+        &mut self,
+        cx: &CallContext<'_>,
+        function: CUfunction,
+        kernel: CUkernel,
+    ) -> CuResult<&(FunctionId, Vec<ParamLayout>)> {
+        let key = (function as usize, kernel as usize);
+        if !self.0.contains_key(&key) {
+            let found = (function_name(cx, function, kernel)?, layout(cx, function, kernel)?);
+            self.0.insert(key, found);
+        }
+        self.0.get(&key).ok_or(CudaError::INVALID_VALUE)
+    }
+}
+
+/// Checks parameters of a node as if one were added.
+pub fn check_parameters(cx: &CallContext<'_>, kind: u32, bytes: &[u8]) -> CuResult<()> {
+    match wrapped_copy(kind, bytes)? {
+        Some(copy) => check_copy(cx, &copy).map(drop),
+        None => parameters(cx, kind, &mut Reader::new(bytes)).map(drop),
+    }
+}
+
 /// Returns an address that the guest may see: 0 if it does not belong to its session.
 fn guest_address(cx: &CallContext<'_>, address: DevicePtr) -> DevicePtr {
     if cx.session.allocations().find(address.0).is_some() { address } else { DevicePtr(0) }
@@ -442,16 +486,30 @@ fn guest_address(cx: &CallContext<'_>, address: DevicePtr) -> DevicePtr {
 /// Returns the parameters of a node.
 pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: u32) -> CuResult<()> {
     let raw = cx.node(node)?;
-    let gpu = cx.gpu();
     let disguised = cx.session.graphs.disguised_copy(node);
+    let answer = described(cx, raw, disguised, kind, &mut Known::default())?;
+    cx.bulk_out.put(&answer)
+}
+
+/// Returns the parameters of a node of a graph that no other call uses, as `graph_add_node` takes them. `disguised` is the copy that
+/// the guest knows it as, if the driver knows it as a child graph.
+pub fn described(
+    cx: &CallContext<'_>,
+    raw: CUgraphNode,
+    disguised: Option<MemcpyNode>,
+    kind: u32,
+    known: &mut Known,
+) -> CuResult<Vec<u8>> {
+    let gpu = cx.gpu();
     if disguised.is_some() && kind != NODE_MEMCPY {
         return Err(CudaError::INVALID_VALUE);
     }
-    let answer = match kind {
+    Ok(match kind {
         NODE_KERNEL => {
-            let (function, kernel, shape, params) =
-                gpu.kernel_node(raw, |function, kernel| layout(cx, function, kernel))?;
-            let function = function_name(cx, function, kernel)?;
+            let (function, kernel, shape, params) = gpu.kernel_node(raw, |function, kernel| {
+                known.find(cx, function, kernel).map(|(_, layout)| layout.clone())
+            })?;
+            let (function, _) = *known.find(cx, function, kernel)?;
             let mut answer = encode(&KernelNode { function, ..shape })?;
             answer.extend_from_slice(&params);
             answer
@@ -512,6 +570,5 @@ pub fn graph_node_get_params(cx: &mut CallContext<'_>, node: GraphNodeId, kind: 
         }
         NODE_MEM_FREE => encode(&guest_address(cx, DevicePtr(gpu.cuGraphMemFreeNodeGetParams(raw)?.0)))?,
         _ => return Err(CudaError::NOT_SUPPORTED),
-    };
-    cx.bulk_out.put(&answer)
+    })
 }

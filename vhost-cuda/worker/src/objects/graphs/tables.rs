@@ -2,11 +2,12 @@
 //! The tables of graphs, nodes and executable graphs, by name.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use virtio_cuda_protocol::cuda::{FIRST_WORKER_HANDLE, MemcpyNode};
 
 use super::Capturing;
+use super::sources::{Made, Source};
 use crate::gpu::{CUgraph, CUgraphNode};
 use crate::objects::{Exclusive, Object, exclusive};
 
@@ -28,6 +29,10 @@ pub(super) struct Graph {
     pub(super) handles: Vec<u64>,
     /// References to user objects, by name.
     pub(super) user_objects: HashMap<u64, u64>,
+    /// What executable graphs know of it.
+    pub(super) source: Arc<Source>,
+    /// The graph that it is a copy of.
+    pub(super) original: Weak<Source>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +46,17 @@ pub(super) struct Node {
     pub(super) function: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Exec {
     pub(super) object: Arc<Object>,
     pub(super) lock: Exclusive,
+    pub(super) made: Made,
+}
+
+impl Exec {
+    pub(super) fn new(object: Arc<Object>, made: Made) -> Self {
+        Self { object, lock: exclusive(), made }
+    }
 }
 
 /// A stream's capture.
@@ -69,7 +81,12 @@ pub(super) struct Tables {
     pub(super) handles: HashSet<u64>,
     /// Names of objects that are being created.
     pub(super) taken: HashSet<(Kind, u64)>,
-    created: u64,
+    /// Hidden graphs that describe nothing any more, until they are destroyed.
+    pub(super) unused: Vec<usize>,
+    /// The bytes of parameters that executable graphs have for themselves.
+    pub(super) own_bytes: usize,
+    /// Names that were given here.
+    pub(super) created: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +97,11 @@ pub(super) enum Kind {
 }
 
 impl Tables {
+    /// Returns tables without objects, that give no name again.
+    pub(super) fn emptied(&self) -> Self {
+        Self { created: self.created, ..Self::default() }
+    }
+
     pub(super) fn new_handle(&mut self) -> u64 {
         self.created += STEP;
         FIRST_WORKER_HANDLE + self.created
@@ -99,6 +121,8 @@ impl Tables {
             leases: Vec::new(),
             handles: Vec::new(),
             user_objects: HashMap::new(),
+            source: Source::of(name),
+            original: Weak::new(),
         };
         self.graphs.insert(name, graph);
     }
