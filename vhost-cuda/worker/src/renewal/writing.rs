@@ -36,7 +36,8 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
     CALLBACKS.tickets().is_none().then_some("functions of the program are due, or run")
 }
 
-/// Writes all of the session. Returns the bytes of the contents, which move to `area` if it is there.
+/// Writes all of the session, which has stopped with its machine if `stopped_at` is a time. Returns the bytes of the contents, which move to
+/// `area` if it is there.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`]; `InvalidData` with the reason for which the session cannot leave.
 ///
@@ -45,6 +46,7 @@ pub fn session(
     mut to: impl Write,
     session: &SessionState,
     threads: &[Left],
+    stopped_at: Option<u64>,
     area: Option<Area>,
 ) -> io::Result<u64> {
     let mut suspended = session.suspension.suspended.lock();
@@ -63,6 +65,10 @@ pub fn session(
         // A single allocation of more than 256 GiB.
         write(&mut to, kind::DIGESTS, &[head.as_bytes(), digests.as_bytes()])
             .map_err(|error| named(error, "the digests of an allocation are too long"))?;
+    }
+    if let Some(at) = stopped_at {
+        let host = form::Host::of(session, at as f64 / 1e6)?;
+        write(&mut to, kind::HOST, &[host.as_bytes()])?;
     }
     for piece in now.graphs.chunks(parts::MAX_BYTES as usize) {
         write(&mut to, kind::GRAPHS, &[piece])?;

@@ -2,6 +2,7 @@
 //! Nodes of graphs: checks the guest's parameters and reports those of existing nodes.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use virtio_cuda_protocol::cuda::{
     ArrayId, BatchMemOpNode, COPY_ARRAY, COPY_HOST, CallbackId, ChildGraphNode, ConditionalNode, CopyEnd,
@@ -461,12 +462,12 @@ impl Known {
         function: CUfunction,
         kernel: CUkernel,
     ) -> CuResult<&(FunctionId, Vec<ParamLayout>)> {
-        let key = (function as usize, kernel as usize);
-        if !self.0.contains_key(&key) {
-            let found = (function_name(cx, function, kernel)?, layout(cx, function, kernel)?);
-            self.0.insert(key, found);
-        }
-        self.0.get(&key).ok_or(CudaError::INVALID_VALUE)
+        Ok(match self.0.entry((function as usize, kernel as usize)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                new.insert((function_name(cx, function, kernel)?, layout(cx, function, kernel)?))
+            }
+        })
     }
 }
 
