@@ -86,7 +86,7 @@ static void all_kinds(cudaStream_t stream, int *device, int *host) {
     CHECK(cudaGraphAddMemcpyNode1D(&copying, graph, &recording, 1, host, device, BYTES, cudaMemcpyDeviceToHost));
     // The first node depends on later ones.
     cudaGraphNode_t from[2] = {calling, waiting}, to[2] = {fill, fill};
-    CHECK(cudaGraphAddDependencies(graph, from, to, 2));
+    CHECK(cudaGraphAddDependencies(graph, from, to, nullptr, 2));
     cudaLaunchAttributeValue attribute = {};
     attribute.priority = -1;
     CHECK(cudaGraphKernelNodeSetAttribute(adding, cudaLaunchAttributePriority, &attribute));
