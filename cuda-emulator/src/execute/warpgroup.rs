@@ -276,7 +276,8 @@ fn read<K: Arithmetic, const SIZE: usize, const N: usize>(
                 let unit = unit(machine, instr, stored.along_side(first / 8 + block, depth))?;
                 elements::<SIZE>(&unit, |index, bits| {
                     // Only elements of 16 bits lie so (lowering): eight in a unit.
-                    side[8 * block + index % 8][depth] = K::factor(kind, bits);
+                    let line = &mut side[8 * block + index % 8];
+                    line[depth] = K::factor(kind, bits);
                 });
             }
         }
