@@ -331,7 +331,7 @@ impl Tables {
             statistics::add_movable_devices(session.placed.device_bit(device));
         }
         drop(allocations);
-        session.placed.restore(gpu, device, &self.regions, &self.allocations)?;
+        session.placed.restore(device, &self.regions, &self.allocations)?;
         self.check_registrations(&window)?;
         let placed = session.placed.lock();
         let mut allocations = session.allocations();
