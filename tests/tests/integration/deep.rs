@@ -51,6 +51,7 @@ pub fn collect(suite: &mut Suite) {
         });
     }
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
+    suite.test("deep::a_session_without_memory", a_session_without_memory);
     suite.test("deep::times_of_events_stay", times_of_events_stay);
     suite.test(
         "deep::a_session_that_would_lose_something_says_so",
@@ -83,6 +84,24 @@ fn nothing_is_left_and_all_comes_back(kit: &Kit) -> Result<()> {
         if round < 2 {
             controlled.ask(r#"{"do":"resume","all":true}"#)?;
         }
+    }
+    // Its next call brings it back.
+    finish(program)
+}
+
+/// It has a context, which a suspension leaves on the card unless it is a deep one.
+fn a_session_without_memory(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = controlled.program(kit, &["0", "idle"])?;
+    controlled.ask(r#"{"do":"suspend","all":true}"#)?;
+    controlled.expect_state(&program, "running")?;
+    for request in ["deep", "renew", "deep"] {
+        let session = match request {
+            "deep" => deepen(&controlled)?,
+            _ => controlled.ask(r#"{"do":"renew","all":true}"#)?["sessions"][0].clone(),
+        };
+        ensure!(session["state"] == "suspended" && session["error"].is_null(), "{session}");
+        ensure!(session["not_deep"].is_null() && session["suspended_bytes"] == 0, "{session}");
     }
     // Its next call brings it back.
     finish(program)

@@ -202,6 +202,9 @@ pub const POOL_BLOCK_BYTES: u64 = 8 << 20;
 ///
 /// Contents that come back are not kept in host memory, so that each of two sessions can leave to where the other one was.
 pub const IN_PIECES: u32 = 1;
+/// [`MoveTerms::flags`]: a session without memory that can move is suspended, too. Its driver's objects end next. Workers before
+/// [`VERSION_OF_ENTERING`] do not know it.
+pub const EVEN_NOTHING: u32 = 2;
 
 /// Payload of [`TO_SUSPEND`] and [`TO_RESUME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -209,7 +212,7 @@ pub const IN_PIECES: u32 = 1;
 pub struct MoveTerms {
     /// The maximum time in milliseconds until running calls and the device's work must have ended.
     pub deadline_ms: u32,
-    /// [`IN_PIECES`], or zero.
+    /// [`IN_PIECES`], [`EVEN_NOTHING`], or zero.
     pub flags: u32,
     /// The maximum host memory for contents, in bytes.
     pub budget_bytes: u64,
@@ -435,7 +438,7 @@ pub fn region_of(payload: &[u8]) -> io::Result<Region> {
 
 /// Returns the terms of a [`TO_SUSPEND`] or [`TO_RESUME`] frame. `None` for a payload of the wrong size, or with unknown flags.
 pub fn move_terms_of(payload: &[u8]) -> Option<MoveTerms> {
-    MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !IN_PIECES == 0)
+    MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !(IN_PIECES | EVEN_NOTHING) == 0)
 }
 
 /// Returns the request of a [`TO_PROFILE`] frame. `None` for a payload of the wrong size.
@@ -505,7 +508,7 @@ mod tests {
         let terms = MoveTerms { deadline_ms: 1000, flags: IN_PIECES, budget_bytes: 1 << 30, devices: 2 };
         assert!(terms.is_for(2) && !terms.is_for(5) && MoveTerms::default().is_for(1));
         assert_eq!(move_terms_of(terms.as_bytes()), Some(terms));
-        assert_eq!(move_terms_of(MoveTerms { flags: 2, ..terms }.as_bytes()), None);
+        assert_eq!(move_terms_of(MoveTerms { flags: 4, ..terms }.as_bytes()), None);
         assert_eq!(move_terms_of(&terms.as_bytes()[1..]), None);
         let moved = Moved { outcome: MOVED_IN_PART, micros: 3, ..Moved::default() };
         assert_eq!(moved_of(moved.as_bytes()), Some(moved));

@@ -73,6 +73,8 @@ pub mod kind {
     pub const REQUEST: u16 = 35;
     /// Digests of the chunks of a piece of memory.
     pub const DIGESTS: u16 = 36;
+    /// Text that device code has printed and the program has not fetched.
+    pub const TEXT: u16 = 37;
 }
 
 /// Writes rows of equal length, in as many parts as they need.

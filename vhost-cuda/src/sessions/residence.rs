@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
-    CONTENTS_DIFFER, DRIVER_FAILED, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
-    NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES,
+    CONTENTS_DIFFER, DRIVER_FAILED, EVEN_NOTHING, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY,
+    NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES,
 };
 
 use crate::hand_over::freeze;
@@ -84,6 +84,11 @@ pub enum MoveError {
 }
 
 impl MoveError {
+    /// Returns whether the session had ended before.
+    pub fn has_ended(&self) -> bool {
+        *self == Self::Ended
+    }
+
     /// Returns whether the session has nothing to move. It runs on, and that is no failure.
     pub fn is_nothing_movable(&self) -> bool {
         matches!(self, Self::Failed { outcome: NOTHING_MOVABLE, .. })
@@ -273,6 +278,8 @@ pub enum Move {
 pub enum Extent {
     /// All of it, or nothing.
     Whole,
+    /// All of it, of which there may be none: the driver's objects end next.
+    EvenNothing,
     /// As much as there is room for ([`IN_PIECES`]).
     Pieces,
 }
@@ -280,7 +287,11 @@ pub enum Extent {
 impl Extent {
     /// Returns [`MoveTerms::flags`](vhost_cuda_common::link::MoveTerms::flags).
     pub fn flags(self) -> u32 {
-        if self == Self::Pieces { IN_PIECES } else { 0 }
+        match self {
+            Self::Whole => 0,
+            Self::EvenNothing => EVEN_NOTHING,
+            Self::Pieces => IN_PIECES,
+        }
     }
 }
 

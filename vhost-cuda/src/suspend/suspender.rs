@@ -258,9 +258,31 @@ impl Suspender {
     ///
     /// Errors: see [`MoveError`].
     pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
+        self.suspend_all(session, time, hold, Extent::Whole)
+    }
+
+    /// As [`Self::suspend`], for a session whose driver's objects end next: it need not have memory that can move.
+    ///
+    /// Errors: see [`MoveError`].
+    pub fn suspend_even_nothing(
+        &self,
+        session: &Session,
+        time: Duration,
+        hold: bool,
+    ) -> Result<Option<Moved>, MoveError> {
+        self.suspend_all(session, time, hold, Extent::EvenNothing)
+    }
+
+    fn suspend_all(
+        &self,
+        session: &Session,
+        time: Duration,
+        hold: bool,
+        extent: Extent,
+    ) -> Result<Option<Moved>, MoveError> {
         let deadline = Instant::now() + time;
         loop {
-            let result = self.move_out(session, time, hold, Extent::Whole, 0);
+            let result = self.move_out(session, time, hold, extent, 0);
             let waits = result == Err(MoveError::Busy) && session.residence().settled(deadline);
             if !waits || Instant::now() >= deadline {
                 if result.is_ok() {

@@ -13,6 +13,7 @@ use super::Suspender;
 use crate::sessions::process::Worker;
 use crate::sessions::residence::{MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::sessions::session::asked::AskError;
 use crate::sessions::session::renewal::RenewalError;
 
 /// The reason for which a session has not got another worker, or has not come back with it.
@@ -30,6 +31,17 @@ pub enum Error {
     /// It has another worker, and is suspended.
     #[error("it has another worker, and stays suspended: {0}")]
     Back(MoveError),
+}
+
+impl Error {
+    /// Returns whether the session had ended before.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Self::Move(error) | Self::Back(error) => error.has_ended(),
+            Self::Renewal(error) => matches!(error, RenewalError::Unanswered(AskError::Ended)),
+            Self::Worker(_) => false,
+        }
+    }
 }
 
 /// The source of workers for a session that gets another one.
@@ -85,7 +97,7 @@ impl Suspender {
         workers: &impl Workers,
         fresh: Result<Worker, String>,
     ) -> Result<(), Error> {
-        let suspended = self.suspend(session, time, false).map_err(Error::from);
+        let suspended = self.suspend_even_nothing(session, time, false).map_err(Error::from);
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
             fresh.into_iter().for_each(|worker| workers.put_back(worker));
             return Err(error);

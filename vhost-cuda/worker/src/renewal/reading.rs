@@ -164,6 +164,10 @@ impl Tables {
             kind::THREAD => self.take_thread(part).ok_or_else(cut)?,
             kind::REQUEST => self.take_request(part).ok_or_else(cut)?,
             kind::DIGESTS => self.take_digests(part).ok_or_else(cut)?,
+            kind::TEXT => {
+                let (head, text) = form::Text::read_from_prefix(part).map_err(|_| cut())?;
+                session.output.add(u32::try_from(head.fd).unwrap_or(0), text)?;
+            }
             _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
         }
         Ok(())

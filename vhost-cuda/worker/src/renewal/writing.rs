@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
 use vhost_cuda_common::link::Frame;
-use vhost_cuda_common::parts::{kind, malformed, write, write_rows};
+use vhost_cuda_common::parts::{MAX_BYTES, kind, malformed, write, write_rows};
 use zerocopy::IntoBytes;
 
 use super::form;
@@ -20,9 +20,6 @@ use crate::suspend::suspended::{Deep, Suspended};
 
 /// Returns the reason for which a session cannot leave, if there is one.
 pub fn obstacle(session: &SessionState) -> Option<&'static str> {
-    if session.output.has_text() {
-        return Some("its program has not fetched all that device code has printed");
-    }
     if session.trace.is_active() || session.profile.is_on() || session.profile.relay.is_open() {
         return Some("it is being profiled");
     }
@@ -56,6 +53,11 @@ pub fn session(mut to: impl Write, session: &SessionState, threads: &[Left]) -> 
         write(&mut to, kind::DIGESTS, &[head.as_bytes(), digests.as_bytes()])
             .map_err(|error| named(error, "the digests of an allocation are too long"))?;
     }
+    let most = MAX_BYTES as usize - size_of::<form::Text>();
+    session.output.read(most, |fd, text| {
+        let head = form::Text { fd: fd.into() };
+        write(&mut to, kind::TEXT, &[head.as_bytes(), text])
+    })?;
     let bytes = match now.saved {
         Some(_) => write(&mut to, kind::END, &[]).map(|()| 0),
         None => saving::write(&mut to, name, &now.store),

@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 
 use log::debug;
 use vhost_cuda_common::link::{
-    CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
-    NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
+    CONTENTS_DIFFER, DRIVER_FAILED, EVEN_NOTHING, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms,
+    Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
     pool_of,
 };
 use vhost_cuda_common::recording::{BACK, OUT};
@@ -218,8 +218,9 @@ fn give_back(
         !part.stored && with_context.contains(&device) && terms.is_for(session.placed.device_bit(device))
     };
     let here: Vec<_> = all.into_iter().filter(goes).collect();
-    if here.is_empty() && !is_first {
-        let moved = report(session, MOVED_BEFORE, placed.movable(), &mut now);
+    if here.is_empty() && (!is_first || terms.flags & EVEN_NOTHING != 0) {
+        let outcome = if is_first { MOVED } else { MOVED_BEFORE };
+        let moved = report(session, outcome, placed.movable(), &mut now);
         *suspended = Some(now);
         return Ok(moved);
     }
