@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::info;
+use log::{debug, info};
 use thiserror::Error;
 use vhost_cuda_common::link::NO_HOST_MEMORY;
 
@@ -76,9 +76,15 @@ impl Suspender {
         let fresh = workers.take();
         let stopped = Instant::now();
         let result = self.change(session, time, workers, fresh);
+        if !ran && result.is_ok() {
+            // The context with which the worker has waited for a session ends, or it stays there until the session comes back.
+            let _ = self.end_objects(session);
+        }
         drop(renewing);
         // Also if it has failed. A session that did not run is brought back by its next call.
+        let left = stopped.elapsed();
         let back = if ran { self.bring_back(session, Instant::now() + time).err() } else { None };
+        debug!("{}: {:.3} s until it came back", session.describe(), left.as_secs_f64());
         session.residence().wake_again(session.label());
         result?;
         info!(
@@ -97,12 +103,20 @@ impl Suspender {
         workers: &impl Workers,
         fresh: Result<Worker, String>,
     ) -> Result<(), Error> {
+        let begun = Instant::now();
         let suspended = self.suspend_even_nothing(session, time, false).map_err(Error::from);
+        let suspended_after = begun.elapsed();
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
             fresh.into_iter().for_each(|worker| workers.put_back(worker));
             return Err(error);
         }
         let fresh = fresh.or_else(|_| workers.take()).map_err(Error::Worker)?;
+        debug!(
+            "{}: suspended after {:.3} s, deeply after {:.3} s",
+            session.describe(),
+            suspended_after.as_secs_f64(),
+            begun.elapsed().as_secs_f64()
+        );
         let stored = session.residence().moves().stored_bytes;
         let mut host = self.host.charge(stored);
         if (host.amount() as u64) < stored {

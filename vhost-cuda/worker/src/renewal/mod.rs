@@ -18,6 +18,7 @@ use std::io::{BufReader, BufWriter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Instant;
 
 use log::debug;
 use vhost_cuda_common::link::{Frame, pool_of};
@@ -89,7 +90,10 @@ fn stop(session: &SessionState, executors: &mut Executors) -> Result<Vec<Left>, 
 }
 
 fn written(session: &SessionState, threads: &[Left], pipe: File) -> Result<u64, String> {
-    writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())
+    let begun = Instant::now();
+    let written = writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string());
+    debug!("the session is written: {:.3} s", begun.elapsed().as_secs_f64());
+    written
 }
 
 /// Lets the session go on in this worker, if it was about to leave or has left.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the objects of a session again ([`crate::recipe`]), in its own worker, after all of them have ended.
 
-use log::error;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use log::{debug, error};
 use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
 use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
 
@@ -16,13 +19,29 @@ use crate::recipe::steps::{Again, Step};
 use crate::recipe::{Class, Rule, note, rule};
 use crate::state::SessionState;
 
+/// The number of calls whose times are said, those that took longest.
+const LONGEST: usize = 4;
+
 /// Makes the calls. The recipe begins anew with them.
 ///
 /// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
 pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()> {
     restart(&session.recipe);
     let mut thread = ThreadState::default();
-    calls.0.iter().try_for_each(|step| call_again(step, session, &mut thread))
+    let mut times: HashMap<&str, (u32, Duration)> = HashMap::new();
+    let outcome = calls.0.iter().try_for_each(|step| {
+        let begun = Instant::now();
+        let outcome = call_again(step, session, &mut thread);
+        let (count, time) = times.entry(step.call.opcode.name()).or_default();
+        (*count, *time) = (*count + 1, *time + begun.elapsed());
+        outcome
+    });
+    let mut times: Vec<_> = times.into_iter().collect();
+    times.sort_unstable_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
+    for (name, (count, time)) in times.iter().take(LONGEST) {
+        debug!("{count} times {name}: {:.3} s", time.as_secs_f64());
+    }
+    outcome
 }
 
 fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
