@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::running::run;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -20,7 +21,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 10] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -29,6 +30,8 @@ const PROGRAMS: [&str; 8] = [
     "events_streams",
     "blas",
     "fft",
+    "solver_generic",
+    "sparse_vectors",
 ];
 /// Programs with something that is not made again: their sessions are suspended as usual.
 const OTHERS: [&str; 5] = ["graphs", "random", "textures", "virtual_memory", "symbols"];
@@ -52,6 +55,12 @@ pub fn collect(suite: &mut Suite) {
     }
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
     suite.test("deep::a_session_without_memory", a_session_without_memory);
+    let name = "deep::a_plan_outlives_its_descriptors";
+    if is_emulated() {
+        suite.test(name, a_plan_outlives_its_descriptors);
+    } else {
+        suite.skip(name, "cuDNN is in no folder of the daemon's");
+    }
     suite.test("deep::times_of_events_stay", times_of_events_stay);
     suite.test(
         "deep::a_session_that_would_lose_something_says_so",
@@ -104,6 +113,20 @@ fn a_session_without_memory(kit: &Kit) -> Result<()> {
         ensure!(session["not_deep"].is_null() && session["suspended_bytes"] == 0, "{session}");
     }
     // Its next call brings it back.
+    finish(program)
+}
+
+/// The program has destroyed the descriptors from which it has made a plan of cuDNN.
+fn a_plan_outlives_its_descriptors(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = start(kit, &controlled.route, "dnn_graph", &["kept"])?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for _ in 0..2 {
+        let session = deepen(&controlled)?;
+        ensure!(session["deep"] == true && session["not_deep"].is_null(), "{session}");
+        controlled.ask(r#"{"do":"resume","all":true}"#)?;
+        controlled.ask(r#"{"do":"renew","all":true}"#)?;
+    }
     finish(program)
 }
 

@@ -6,7 +6,7 @@
 //! again, and may drop them.
 
 use super::class::Class;
-use super::kept::{Bulk, Call, Key, Recipe};
+use super::kept::{Bulk, Call, Key, Recipe, lives};
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle};
 use crate::memory::footprint::{Target, variable_names};
@@ -35,11 +35,16 @@ impl Again {
         if let Some(reason) = state.kept.keys().filter_map(|key| lost(key.class)).min() {
             return Err(reason.to_owned());
         }
-        let all = state.kept.iter().filter(|(key, _)| !stays(key.class));
-        let all = all.flat_map(|(key, kept)| kept.calls().map(|call| (*key, call.clone())));
-        let mut calls: Vec<_> = all.collect();
+        let mut calls = Vec::new();
+        for (key, kept) in state.kept.iter().filter(|(key, _)| !stays(key.class)) {
+            let ends = !lives(&find, key, &kept.identity);
+            calls.extend(kept.made.iter().map(|call| (*key, Call { ends, ..call.clone() })));
+            calls.extend(kept.settings.values().map(|(call, _)| (*key, call.clone())));
+        }
         drop(state);
         calls.sort_by_key(|(_, call)| call.number);
+        // One that sets several things is made once.
+        calls.dedup_by_key(|(_, call)| call.number);
         Self::of(session, target, calls)
     }
 

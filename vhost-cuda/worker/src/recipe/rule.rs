@@ -59,6 +59,15 @@ pub enum Rule {
         /// The other names among the arguments: without these objects there is no such setting.
         uses: Vec<Place>,
     },
+    /// It fills handles that are in its input. Each counts as set, as in [`Self::Sets`].
+    Fills {
+        /// The number of the setting.
+        setting: u32,
+        /// The arguments that tell settings of one number apart.
+        parts: Vec<Range<usize>>,
+        /// The names among the arguments.
+        uses: Vec<Place>,
+    },
     /// It does something that the recipe cannot repeat, and the reason.
     Never(&'static str),
     /// The settings of the calling thread end.

@@ -16,7 +16,7 @@ use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::recipe::again::restart;
 use crate::recipe::kept::{Bulk, Call};
 use crate::recipe::steps::{Again, Step};
-use crate::recipe::{Class, Rule, note, rule};
+use crate::recipe::{Class, Rule, library, note, rule};
 use crate::state::SessionState;
 
 /// The number of calls whose times are said, those that took longest.
@@ -38,6 +38,11 @@ pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()>
     });
     let mut times: Vec<_> = times.into_iter().collect();
     times.sort_unstable_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
+    for step in calls.0.iter().filter(|step| step.call.ends && outcome.is_ok()) {
+        if let Class::Handle { library, kind } = step.key.class {
+            session.vendor.end(library, kind, step.key.id);
+        }
+    }
     for (name, (count, time)) in times.iter().take(LONGEST) {
         debug!("{count} times {name}: {:.3} s", time.as_secs_f64());
     }
@@ -81,6 +86,9 @@ fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadSt
     cx.thread.held.release();
     let rule = rule(*opcode);
     let outcome = outcome.and_then(|()| match rule {
+        Some(Rule::OfLibrary) if cx.thread.library_failed && !library::may_fail(arguments, bulk_in) => {
+            Err(CudaError::INVALID_HANDLE)
+        }
         // The program may have stored them.
         Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
             Err(CudaError::INVALID_HANDLE)
