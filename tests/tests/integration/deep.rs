@@ -55,6 +55,7 @@ pub fn collect(suite: &mut Suite) {
     }
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
     suite.test("deep::a_session_without_memory", a_session_without_memory);
+    suite.test("deep::arrays", arrays_of_all_shapes);
     let name = "deep::a_plan_outlives_its_descriptors";
     if is_emulated() {
         suite.test(name, a_plan_outlives_its_descriptors);
@@ -116,10 +117,19 @@ fn a_session_without_memory(kit: &Kit) -> Result<()> {
     finish(program)
 }
 
+fn arrays_of_all_shapes(kit: &Kit) -> Result<()> {
+    is_made_again(kit, "kept_arrays", &[])
+}
+
 /// The program has destroyed the descriptors from which it has made a plan of cuDNN.
 fn a_plan_outlives_its_descriptors(kit: &Kit) -> Result<()> {
+    is_made_again(kit, "dnn_graph", &["kept"])
+}
+
+/// Suspends a program that waits, and gives it other workers.
+fn is_made_again(kit: &Kit, program: &str, arguments: &[&str]) -> Result<()> {
     let controlled = Controlled::start(kit, &ONE_GPU, None)?;
-    let program = start(kit, &controlled.route, "dnn_graph", &["kept"])?;
+    let program = start(kit, &controlled.route, program, arguments)?;
     program.wait_for_stdout("begun", LIMIT)?;
     for _ in 0..2 {
         let session = deepen(&controlled)?;

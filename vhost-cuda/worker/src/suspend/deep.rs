@@ -87,7 +87,7 @@ impl Deep {
             let again = Again::take(session, target)?;
             steps.end("the recipe is taken");
             let variables = Variables::take(finder(session), &again.0)
-                .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
+                .map_err(|error| format!("arrays or variables of device code cannot be copied: {error}"))?;
             let times = times::take(session, &again.0);
             times.map_err(|error| format!("times of events are not known: {error}"))?;
             steps.end("variables and times are taken");
