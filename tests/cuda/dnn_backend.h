@@ -4,6 +4,7 @@
 
 #include "library.h"
 
+#include <algorithm>
 #include <cstdint>
 
 // cudnn_graph.h
@@ -17,11 +18,19 @@ typedef std::vector<int64_t> Sizes;
 
 static Handle handle;
 static cudaStream_t stream;
+// Descriptors that are not destroyed.
+static std::vector<Handle> created;
 
 static Handle create(Kind kind) {
     Handle made;
     CHECK(call("cudnnBackendCreateDescriptor", (int)kind, &made));
+    created.push_back(made);
     return made;
+}
+
+static void destroy(Handle descriptor) {
+    created.erase(std::find(created.begin(), created.end(), descriptor));
+    CHECK(call("cudnnBackendDestroyDescriptor", descriptor));
 }
 
 template <class T> static int set(Handle descriptor, int name, Type type, const std::vector<T> &values) {
@@ -80,7 +89,7 @@ static Handle find_plan(const std::vector<Handle> &operations) {
         std::vector<Handle> configs(count);
         for (auto &config : configs) config = create(ENGINE_CONFIG);
         if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
-        CHECK(call("cudnnBackendDestroyDescriptor", heuristics));
+        destroy(heuristics);
         for (int64_t i = 0; i < count && !found; i++) {
             Handle made = create(PLAN);
             CHECK(set<Handle>(made, 400, HANDLE, {handle}));
@@ -88,11 +97,11 @@ static Handle find_plan(const std::vector<Handle> &operations) {
             if (call("cudnnBackendFinalize", made) == 0)
                 found = made;
             else
-                CHECK(call("cudnnBackendDestroyDescriptor", made));
+                destroy(made);
         }
         if (found) break;
     }
-    CHECK(call("cudnnBackendDestroyDescriptor", graph));
+    destroy(graph);
     return found;
 }
 
@@ -120,7 +129,7 @@ static void execute(Handle plan, const std::vector<int64_t> &uids, const std::ve
     if (bytes) CHECK(cudaMalloc(&workspace, bytes));
     Handle made = pack(uids, addresses, workspace);
     CHECK(call("cudnnBackendExecute", handle, plan, made));
-    CHECK(call("cudnnBackendDestroyDescriptor", made));
+    destroy(made);
     CHECK(cudaStreamSynchronize(stream));
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // cuDNN's backend API: convolutions and their gradients as graphs of one operation, a graph of several operations with a number
-// in host memory, mistakes, and arrays that are shorter than the program says.
+// in host memory, mistakes, and arrays that are shorter than the program says. With the argument "kept" a plan whose descriptors have been
+// destroyed, which is executed after SIGTERM.
 
 #include "dnn_backend.h"
 
+#include <csignal>
 #include <cstring>
 #include <cuda_fp16.h>
 #include <sys/mman.h>
@@ -98,6 +100,31 @@ static void several() {
     CHECK(call("cudnnBackendDestroyDescriptor", made));
 }
 
+static volatile std::sig_atomic_t is_ended;
+
+static void kept() {
+    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw)), *y = on_device(std::vector<__half>(hy.size()));
+    std::vector<float> wanted(hy.size());
+    products([&](int i, int j, int o) { wanted[o] += hx[i] * hw[j]; });
+    Handle operation = create(FORWARD);
+    refer(operation, 702, convolution());
+    refer(operation, 704, tensor('x', {N, C, H, W}, DATA_HALF));
+    refer(operation, 703, tensor('w', {K, C, R, R}, DATA_HALF));
+    refer(operation, 705, tensor('y', {N, K, P, Q}, DATA_HALF));
+    CHECK(set<float>(operation, 700, FLOAT, {1}));
+    CHECK(set<float>(operation, 701, FLOAT, {0}));
+    const Handle made = plan({finalized(operation)});
+    const auto all = created;
+    for (Handle other : all)
+        if (other != made) destroy(other);
+    std::signal(SIGTERM, [](int) { is_ended = 1; });
+    printf("begun\n");
+    fflush(stdout);
+    while (!is_ended) usleep(1000);
+    execute(made, {'x', 'w', 'y'}, {x, w, y});
+    compare("kept", wide(y, wanted.size()), wanted, 1e-3);
+}
+
 static void mistakes() {
     const auto refused = [](const char *name, int status) { printf("%s: %s\n", name, status != 0 ? "refused" : "accepted"); };
     Handle open = create(TENSOR), none = nullptr, operation = create(FORWARD), done = tensor('x', {N, C, H, W}, DATA_HALF);
@@ -140,11 +167,15 @@ static void room() {
     munmap(pages, 2 * page);
 }
 
-int main() {
+int main(int argc, char **) {
     load({"libcudnn.so.9"});
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK(call("cudnnCreate", &handle));
     CHECK(call("cudnnSetStream", handle, stream));
+    if (argc > 1) {
+        kept();
+        return 0;
+    }
     single();
     several();
     mistakes();

@@ -4,10 +4,11 @@
 // * "work": kernels in two streams change all of it until SIGTERM;
 // * "idle": waits for SIGTERM after the first kernels, without a call;
 // * "link": has begun a link, and waits as "idle";
+// * "prints": starts a kernel that prints, and waits as "idle": its text is fetched with the next call;
 // * "created": waits as "idle", with memory of cuMemCreate in one reservation;
 // * "times": waits as "idle", and compares times between events with what they were before, and with the host's clock;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
-// Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
+// With 0 MiB there is a context and nothing else. Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
 // or "all" for blocks on each one in turn.
 
 #include "check_driver.h"
@@ -35,6 +36,8 @@ __global__ void change(unsigned *values, size_t begin, size_t end) {
         values[i] = next(values[i], i);
     }
 }
+
+__global__ void print() { printf("printed by the device\n"); }
 
 static volatile std::sig_atomic_t is_ended;
 
@@ -163,9 +166,9 @@ int main(int argc, char **argv) {
     std::signal(SIGTERM, end);
     std::vector<Memory> memory;
     CUdeviceptr reserved = 0;
+    CHECK(cudaSetDevice(device));
+    CHECK(cudaFree(nullptr));
     if (!std::strcmp(argv[2], "created")) {
-        CHECK(cudaSetDevice(device));
-        CHECK(cudaFree(nullptr));
         CHECK_DRIVER(cuMemAddressReserve(&reserved, bytes, 0, 0, 0));
     }
     for (size_t left = bytes; left; left -= std::min(left, BLOCK)) {
@@ -194,6 +197,7 @@ int main(int argc, char **argv) {
             std::fflush(stdout);
             (void)cudaGetLastError();
         }
+        if (!std::strcmp(argv[2], "prints")) print<<<1, 1>>>();
         wait();
     }
     if (times) times->compare();

@@ -43,6 +43,7 @@ use crate::sessions::messages::Messages;
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::predecessor::WorkerLock;
 use crate::sessions::process::WorkerSpec;
+use crate::sessions::residence::MoveError;
 use crate::sessions::watchdog::{self, Limits};
 use crate::shares::client::Client;
 use crate::socket::remove_stale;
@@ -244,7 +245,7 @@ impl Running {
             replace: Arc::new(move |asker| format!("{:#}", replacing.replace(Some(asker)))),
             renew: Arc::new(move |connection, session, time| {
                 let device = renewed.lock().get(&connection).cloned();
-                device.ok_or("its machine has disconnected")?.renew(session, time)
+                device.ok_or(MoveError::Ended)?.renew(session, time)
             }),
         };
         let control = args.control.as_ref().zip(control);

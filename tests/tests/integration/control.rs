@@ -81,7 +81,7 @@ impl Controlled {
     }
 
     /// Waits until no session is left.
-    fn wait_for_end(&mut self) -> Result<()> {
+    pub fn wait_for_end(&mut self) -> Result<()> {
         let is_empty = || self.control.sessions().is_ok_and(|sessions| sessions.is_empty());
         daemon(&mut self.route)?.wait_until("no session is left", SETTLE, |_| is_empty())
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::running::run;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
@@ -21,7 +22,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 11] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -31,6 +32,8 @@ const PROGRAMS: [&str; 9] = [
     "kept_graphs",
     "blas",
     "fft",
+    "solver_generic",
+    "sparse_vectors",
 ];
 /// Programs with something that is not made again: their sessions are suspended as usual.
 const OTHERS: [&str; 5] = ["graphs", "random", "textures", "virtual_memory", "symbols"];
@@ -53,6 +56,14 @@ pub fn collect(suite: &mut Suite) {
         });
     }
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
+    suite.test("deep::a_session_without_memory", a_session_without_memory);
+    suite.test("deep::arrays", arrays_of_all_shapes);
+    let name = "deep::a_plan_outlives_its_descriptors";
+    if is_emulated() {
+        suite.test(name, a_plan_outlives_its_descriptors);
+    } else {
+        suite.skip(name, "cuDNN is in no folder of the daemon's");
+    }
     suite.test("deep::times_of_events_stay", times_of_events_stay);
     suite.test(
         "deep::a_session_that_would_lose_something_says_so",
@@ -88,6 +99,47 @@ fn nothing_is_left_and_all_comes_back(kit: &Kit) -> Result<()> {
         }
     }
     // Its next call brings it back.
+    finish(program)
+}
+
+/// It has a context, which a suspension leaves on the card unless it is a deep one.
+fn a_session_without_memory(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = controlled.program(kit, &["0", "idle"])?;
+    controlled.ask(r#"{"do":"suspend","all":true}"#)?;
+    controlled.expect_state(&program, "running")?;
+    for request in ["deep", "renew", "deep"] {
+        let session = match request {
+            "deep" => deepen(&controlled)?,
+            _ => controlled.ask(r#"{"do":"renew","all":true}"#)?["sessions"][0].clone(),
+        };
+        ensure!(session["state"] == "suspended" && session["error"].is_null(), "{session}");
+        ensure!(session["not_deep"].is_null() && session["suspended_bytes"] == 0, "{session}");
+    }
+    // Its next call brings it back.
+    finish(program)
+}
+
+fn arrays_of_all_shapes(kit: &Kit) -> Result<()> {
+    is_made_again(kit, "kept_arrays", &[])
+}
+
+/// The program has destroyed the descriptors from which it has made a plan of cuDNN.
+fn a_plan_outlives_its_descriptors(kit: &Kit) -> Result<()> {
+    is_made_again(kit, "dnn_graph", &["kept"])
+}
+
+/// Suspends a program that waits, and gives it other workers.
+fn is_made_again(kit: &Kit, program: &str, arguments: &[&str]) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = start(kit, &controlled.route, program, arguments)?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for _ in 0..2 {
+        let session = deepen(&controlled)?;
+        ensure!(session["deep"] == true && session["not_deep"].is_null(), "{session}");
+        controlled.ask(r#"{"do":"resume","all":true}"#)?;
+        controlled.ask(r#"{"do":"renew","all":true}"#)?;
+    }
     finish(program)
 }
 

@@ -77,6 +77,8 @@ pub mod kind {
     pub const DIGESTS: u16 = 36;
     /// The host that the session leaves with its machine.
     pub const HOST: u16 = 37;
+    /// Text that device code has printed and the program has not fetched.
+    pub const TEXT: u16 = 38;
     /// A piece of the session's graphs.
     pub const GRAPHS: u16 = 40;
 
@@ -97,7 +99,7 @@ pub mod kind {
 
     /// Returns whether a part is of a session that goes from one worker to another.
     pub fn is_of_session(kind: u16) -> bool {
-        (STATE..=HOST).contains(&kind) || [GRAPHS, CONTENTS, CHUNK, END].contains(&kind)
+        (STATE..=TEXT).contains(&kind) || [GRAPHS, CONTENTS, CHUNK, END].contains(&kind)
     }
 }
 

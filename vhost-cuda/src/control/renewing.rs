@@ -7,15 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use super::protocol::Answer;
-use super::server::{Served, answer_with, describe, missing};
+use super::server::{Served, answer_with, missing, moved};
 use crate::confine::threads;
 use crate::hand_over::freeze;
 use crate::sessions::session::Session;
 use crate::suspend::suspender::Selection;
+use crate::suspend::suspender::renewing::Error;
 
-/// Gives a session of a connection another worker. The time is that for its work to end. Returns the reason if it has not got one, or has
+/// Gives a session of a connection another worker. The time is that for its work to end. Returns an error if it has not got one, or has
 /// not come back with it.
-pub type Renew = Arc<dyn Fn(u64, &Arc<Session>, Duration) -> Result<(), String> + Send + Sync>;
+pub type Renew = Arc<dyn Fn(u64, &Arc<Session>, Duration) -> Result<(), Error> + Send + Sync>;
 
 /// Gives the selected sessions other workers, one after the other: the card needs room for one context more.
 pub fn answer(served: &Served, selected: Selection, time: Duration) -> Answer {
@@ -29,7 +30,7 @@ pub fn answer(served: &Served, selected: Selection, time: Duration) -> Answer {
         let work = move || {
             for (connection, session) in sessions {
                 let result = if freeze::is_leaving() {
-                    Err("the daemon's program is being replaced: try again".into())
+                    Err(Error::Worker("the daemon's program is being replaced: try again".into()))
                 } else {
                     renew(connection, &session, time)
                 };
@@ -41,8 +42,11 @@ pub fn answer(served: &Served, selected: Selection, time: Duration) -> Answer {
         // Without a thread, `said` is dropped.
         let _ = thread::Builder::new().name("renew".into()).spawn(work);
     });
-    let next = |_| results.recv().unwrap_or_else(|_| Some("there is no thread for it".into()));
-    let errors: Vec<Option<String>> = members.iter().map(next).collect();
-    let sessions = members.iter().zip(errors).map(|(member, error)| describe(member, error)).collect();
+    let no_thread = || Error::Worker("there is no thread for it".into());
+    let next = |_| results.recv().unwrap_or_else(|_| Some(no_thread()));
+    let errors: Vec<Option<Error>> = members.iter().map(next).collect();
+    let result = |(member, error)| moved(selected, member, error, Error::has_ended);
+    let sessions = members.iter().zip(errors).filter_map(result);
+    let sessions = sessions.collect();
     answer_with(missing, sessions, &served.suspender)
 }

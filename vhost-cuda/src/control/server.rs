@@ -23,7 +23,7 @@ use super::protocol::{self, Answer, MAX_REQUEST, MAX_TIMEOUT_MS, Request};
 use super::{renewing, saving, trace};
 use crate::confine::threads;
 use crate::limits::throttle::Throttle;
-use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::socket::listen_privately;
 use crate::suspend::suspender::{Member, Selection, Suspender, for_each};
 
@@ -246,9 +246,12 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
         | Request::Save { .. }
         | Request::Saved { .. }
         | Request::Restore { .. } => None,
-        Request::Suspend { hold, .. } => {
-            let error = suspender.suspend(&member.session, time, hold).err();
-            error.filter(|error| !error.is_nothing_movable())
+        Request::Suspend { hold, deep, .. } => {
+            let result = match deep {
+                false => suspender.suspend(&member.session, time, hold),
+                true => suspender.suspend_to(&member.session, time, hold, Extent::Any),
+            };
+            result.err().filter(|error| !error.is_nothing_movable())
         }
         Request::Resume { .. } => suspender.resume(&member.session, time).err(),
     };
@@ -263,9 +266,13 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
                 Some(_) => Some("it is not suspended".to_owned()),
             };
             let deep = Some(not_deep.is_none());
-            Some(protocol::Session { deep, not_deep, ..moved(selected, member, error)? })
+            Some(protocol::Session {
+                deep,
+                not_deep,
+                ..moved(selected, member, error, MoveError::has_ended)?
+            })
         }),
-        _ => for_each(&members, |member| moved(selected, member, carry_out(member))),
+        _ => for_each(&members, |member| moved(selected, member, carry_out(member), MoveError::has_ended)),
     };
     let sessions = sessions.into_iter().flatten().collect();
     answer_with(missing, sessions, suspender)
@@ -273,9 +280,14 @@ fn answer(request: &Request, suspender: &Suspender) -> Answer {
 
 /// Returns a session after its move, or after the error of that. `None` if it has ended meanwhile and the request did not name it: all
 /// sessions that are left have moved then.
-fn moved(selected: Selection, member: &Member, error: Option<MoveError>) -> Option<protocol::Session> {
+pub(super) fn moved<E: ToString>(
+    selected: Selection,
+    member: &Member,
+    error: Option<E>,
+    has_ended: impl Fn(&E) -> bool,
+) -> Option<protocol::Session> {
     let is_named = matches!(selected, Selection::Session(_));
-    let is_gone = error == Some(MoveError::Ended) && !is_named;
+    let is_gone = !is_named && error.as_ref().is_some_and(has_ended);
     (!is_gone).then(|| describe(member, error.map(|error| error.to_string())))
 }
 

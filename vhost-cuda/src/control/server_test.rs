@@ -9,6 +9,7 @@ use super::*;
 use crate::sessions::fixture::sleeping_worker;
 use crate::sessions::session::{Place, Session};
 use crate::suspend::suspender::Options;
+use crate::suspend::suspender::renewing::Error;
 
 struct Fixture {
     folder: PathBuf,
@@ -21,7 +22,7 @@ impl Fixture {
         std::fs::create_dir_all(&folder).unwrap();
         let suspender = Suspender::start(Options::default(), Arc::default(), None).unwrap();
         let replace: Replace = Arc::new(|_| "it is a test".into());
-        let renew: renewing::Renew = Arc::new(|_, _, _| Err("it is a test".into()));
+        let renew: renewing::Renew = Arc::new(|_, _, _| Err(Error::Worker("it is a test".into())));
         let served = Served { suspender, replace, renew };
         let socket = folder.join("socket");
         let listening = start(&socket, listen(&socket).unwrap(), served).unwrap();
@@ -160,7 +161,8 @@ fn a_session_that_ends_meanwhile_fails_only_if_it_was_named() {
         (Selection::All, Some(MoveError::Stuck), Some(true)),
         (Selection::All, None, Some(false)),
     ] {
-        let has_failed = moved(selected, &member, error).map(|session| session.error.is_some());
+        let has_failed =
+            moved(selected, &member, error, MoveError::has_ended).map(|session| session.error.is_some());
         assert_eq!(has_failed, expected, "{selected:?} {error:?}");
     }
 }

@@ -84,6 +84,11 @@ pub enum MoveError {
 }
 
 impl MoveError {
+    /// Returns whether the session had ended before.
+    pub fn has_ended(&self) -> bool {
+        *self == Self::Ended
+    }
+
     /// Returns whether the session has nothing to move. It runs on, and that is no failure.
     pub fn is_nothing_movable(&self) -> bool {
         matches!(self, Self::Failed { outcome: NOTHING_MOVABLE, .. })
@@ -289,7 +294,7 @@ pub enum Extent {
     Whole,
     /// As much as there is room for ([`IN_PIECES`]).
     Pieces,
-    /// All of it. A session without any is suspended, too ([`WITH_NOTHING`]).
+    /// All of it. A session without any is suspended, too ([`WITH_NOTHING`]): the driver's objects end next.
     Any,
 }
 

@@ -261,7 +261,10 @@ impl Suspender {
         self.suspend_to(session, time, hold, Extent::Whole)
     }
 
-    fn suspend_to(
+    /// As [`Self::suspend`], in this extent.
+    ///
+    /// Errors: see [`MoveError`].
+    pub fn suspend_to(
         &self,
         session: &Session,
         time: Duration,

@@ -147,6 +147,13 @@ impl Vendor {
         self.get(number).ok()?.handles.kind(kind as usize).ok()?.weak(id)
     }
 
+    /// Destroys a handle, which no call uses any more.
+    pub fn end(&self, number: u32, kind: u32, id: u64) {
+        if let Ok(loaded) = self.get(number) {
+            loaded.handles.end_one(kind as usize, id);
+        }
+    }
+
     /// Destroys all handles, which no call uses any more. Their contexts are there still.
     pub fn end_all(&self) {
         for loaded in self.loaded.iter().filter_map(OnceLock::get).flatten() {

@@ -41,6 +41,7 @@ pub fn collect(suite: &mut Suite) {
     }
     suite.test("renewed::sessions_are_as_they_were", sessions_are_as_they_were);
     suite.test("renewed::memory_of_reservations", memory_of_reservations);
+    suite.test("renewed::text_of_device_code", text_of_device_code);
     suite.test("renewed::with_the_daemons_program", with_the_daemons_program);
     suite.test("renewed::a_session_that_cannot_leave_goes_on", a_session_that_cannot_leave_goes_on);
     suite.test("renewed::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
@@ -100,6 +101,21 @@ fn memory_of_reservations(kit: &Kit) -> Result<()> {
         ensure!(renewed["renewals"] == count, "{renewed}");
     }
     finish(program)
+}
+
+/// The program fetches it from a worker that has not printed it.
+fn text_of_device_code(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = controlled.program(kit, &["16", "prints"])?;
+    for count in 1..=TIMES {
+        let renewed = session(&controlled, RENEW)?;
+        ensure!(renewed["renewals"] == count, "{renewed}");
+    }
+    program.signal(libc::SIGTERM);
+    let outcome = program.finish(LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout == "begun\nprinted by the device\nright\n", "{outcome}");
+    Ok(())
 }
 
 /// After a replacement of the daemon's program, sessions go over to workers of that program; and the other way round.
@@ -192,6 +208,7 @@ fn programs_and_workers_end_at_any_moment(kit: &Kit) -> Result<()> {
         renewals += renewing.join().ok().context("the client has failed")?;
         ensure!(daemon(&mut controlled.route)?.is_running(), "the daemon has ended");
     }
+    controlled.wait_for_end()?;
     let answer = controlled.ask(STATUS)?;
     ensure!(answer["host_memory_used"] == 0, "{answer}");
     ensure!(workers(&mut controlled)?.is_empty(), "a worker is left");

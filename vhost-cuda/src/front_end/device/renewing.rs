@@ -13,7 +13,7 @@ use super::opening::Membership;
 use crate::limits::descriptors;
 use crate::sessions::process::Worker;
 use crate::sessions::session::Session;
-use crate::suspend::suspender::renewing::Workers;
+use crate::suspend::suspender::renewing::{Error, Workers};
 
 /// The workers for one session.
 struct Fresh<'a> {
@@ -26,13 +26,13 @@ struct Fresh<'a> {
 impl Device {
     /// Gives a session another worker. `time` is the time for its work to end. Must not be called by a confined thread.
     ///
-    /// Errors: the reason for which it has not got one, or has not come back with it.
-    pub fn renew(self: &Arc<Self>, session: &Arc<Session>, time: Duration) -> Result<(), String> {
+    /// Errors: see [`Error`].
+    pub fn renew(self: &Arc<Self>, session: &Arc<Session>, time: Duration) -> Result<(), Error> {
         // Those of the worker before are closed in the end.
         let charge = self.settings.descriptors.budget.charge(descriptors::WORKER);
-        let _charge = charge.ok_or("the daemon is out of descriptors")?;
+        let _charge = charge.ok_or_else(|| Error::Worker("the daemon is out of descriptors".to_owned()))?;
         let workers = Fresh { device: self, session, membership: RefCell::default() };
-        self.settings.suspender.renew(session, time, &workers).map_err(|error| error.to_string())
+        self.settings.suspender.renew(session, time, &workers)
     }
 }
 

@@ -195,10 +195,8 @@ impl Session {
     ) -> Result<(), RenewalError> {
         let answer = self.ask_with_files(&self.recipe, TO_LEAVE, &[], (contents, Some(to)), limit);
         let was_asked = self.state.lock().is_away;
-        let description = answer.and_then(|answer| Description::read(&answer).ok_or(AskError::Malformed));
-        match description {
-            Ok(Description { obstacle: None, .. }) => Ok(()),
-            Ok(Description { obstacle: Some(why), .. }) => Err(RenewalError::Kept(why)),
+        match answer.and_then(|answer| said(&answer).ok_or(AskError::Malformed)) {
+            Ok(said) => said.map_err(RenewalError::Kept),
             Err(error @ (AskError::Stuck | AskError::Malformed)) if was_asked => {
                 // It may have left, or leave at any time.
                 error!("{}: ended while it was to go over to another worker: {error}", self.describe());
@@ -220,7 +218,16 @@ impl Session {
         }
         // From here on its end is not that of the session. The thread that reads its replies notices it.
         old.worker.kill();
-        self.ended.wait_while(&mut state, |state| state.fresh.is_some());
+        let has_ended = self.ended.wait_while_for(&mut state, |state| state.fresh.is_some(), PATIENCE);
+        if has_ended.timed_out()
+            && let Some(fresh) = &mut state.fresh
+        {
+            // It hangs in the kernel, and may write pages of the guest until it has ended. Its end is that of the session again.
+            fresh.has_entered = false;
+            drop(state);
+            error!("{}: its worker does not end: the session ends with it", self.describe());
+            return Err(AskError::Stuck.into());
+        }
         drop(state);
         if !Arc::ptr_eq(&self.assigned(), fresh) {
             return Err(AskError::Ended.into());
@@ -255,6 +262,11 @@ pub(super) enum Entering {
     Failed(io::Error),
 }
 
+/// Reads a worker's answer to a request that a session leaves or enters: the reason if it does not. `None`: it is malformed.
+fn said(answer: &[u8]) -> Option<Result<(), String>> {
+    Description::read(answer).map(|description| description.obstacle.map_or(Ok(()), Err))
+}
+
 /// Receives the answer of a worker to request `id`, and returns the number of wake-ups before it. Nothing that it sends is trusted.
 pub(super) fn receive(fresh: &Assigned, id: u64, time: Duration) -> Result<u32, Entering> {
     let link = &fresh.worker.sockets.link;
@@ -269,10 +281,8 @@ pub(super) fn receive(fresh: &Assigned, id: u64, time: Duration) -> Result<u32, 
                 wakes += 1;
             }
             Some((header, payload)) if header.kind == FROM_REPLY && header.id == id => {
-                let answer = Description::read(&payload).filter(|_| header.status == REPLY_OK);
-                return match answer {
-                    Some(Description { obstacle: None, .. }) => Ok(wakes),
-                    Some(Description { obstacle: Some(why), .. }) => Err(Entering::Refused(why)),
+                return match said(&payload).filter(|_| header.status == REPLY_OK) {
+                    Some(said) => said.map(|()| wakes).map_err(Entering::Refused),
                     None => failed("it gave no valid answer"),
                 };
             }

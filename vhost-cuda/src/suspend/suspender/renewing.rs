@@ -5,13 +5,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use log::info;
+use thiserror::Error;
+
 use super::Suspender;
 use crate::sessions::process::Worker;
 use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
+use crate::sessions::session::asked::AskError;
 use crate::sessions::session::renewal::RenewalError;
-use log::info;
-use thiserror::Error;
 
 /// The reason for which a session has not got another worker, or has not come back with it.
 #[derive(Debug, Error)]
@@ -28,6 +30,17 @@ pub enum Error {
     /// It has another worker, and is suspended.
     #[error("it has another worker, and stays suspended: {0}")]
     Back(MoveError),
+}
+
+impl Error {
+    /// Returns whether the session had ended before.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Self::Move(error) | Self::Back(error) => error.has_ended(),
+            Self::Renewal(error) => matches!(error, RenewalError::Unanswered(AskError::Ended)),
+            Self::Worker(_) => false,
+        }
+    }
 }
 
 /// The source of workers for a session that gets another one.
@@ -77,6 +90,10 @@ impl Suspender {
         let stopped = Instant::now();
         let mut steps = Steps { begun: stopped, text: String::new() };
         let result = self.change(session, time, workers, fresh, &mut steps);
+        if !ran && result.is_ok() {
+            // The context with which the worker has waited for a session ends, or it stays there until the session comes back.
+            let _ = self.end_objects(session);
+        }
         drop(renewing);
         // Also if it has failed. A session that did not run is brought back by its next call.
         let back = if ran { self.bring_back(session, Instant::now() + time).err() } else { None };

@@ -18,6 +18,7 @@ use super::super::gpu::null;
 use super::super::recipe;
 use super::super::serve::control;
 use super::super::serve::execute::{execute, execute_posted};
+use super::device_address;
 use super::session::{FuzzSession, MEMORY_BASE, MEMORY_BYTES, memory};
 
 /// The maximum number of calls of an input.
@@ -34,9 +35,8 @@ const WAITING: [Opcode; 2] = [Opcode::session_next_callback, Opcode::session_ord
 /// Generates a value of `bytes` bytes, of the type whose name is `of`.
 fn make(name: &str, of: &str, bytes: usize, choices: &mut Choices<'_>, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
-    let address = |choices: &mut Choices<'_>| choices.address(null::DEVICE_BASE, null::DEVICE_STEP);
     match of {
-        "DevicePtr" => out.extend_from_slice(&address(choices).to_le_bytes()),
+        "DevicePtr" => out.extend_from_slice(&device_address(choices).to_le_bytes()),
         "DeviceOrdinal" => out.extend_from_slice(&u32::from(choices.byte() % 3).to_le_bytes()),
         "u64" if name == "tag" => out.extend_from_slice(&u64::from(choices.byte()).to_le_bytes()),
         "u64" | "i64" => out.extend_from_slice(&choices.number().to_le_bytes()),
@@ -58,7 +58,7 @@ fn mixture(bytes: usize, choices: &mut Choices<'_>, out: &mut Vec<u8>) {
         let word = match kind & 7 {
             0 => 0,
             1 => choices.name(),
-            2 => choices.address(null::DEVICE_BASE, null::DEVICE_STEP),
+            2 => device_address(choices),
             3 => choices.number(),
             4 => u64::from(choices.byte()) | u64::from(choices.byte()) << 32,
             5 => u64::from(kind >> 3),

@@ -7,12 +7,26 @@ mod saved;
 pub(super) mod session;
 mod vendor;
 
+use vhost_cuda_choices::Choices;
+
+use super::gpu::null;
+use super::memory::placed;
+use super::memory::quota::BLOCK;
+
 /// A function that takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
 pub const TARGETS: &[(&str, Target)] =
     &[("calls", calls::run), ("lanes", lanes::run), ("saved", saved::run), ("vendor", vendor::run)];
+
+/// Takes an address near allocations of the driver's or near placed memory, or any.
+fn device_address(choices: &mut Choices<'_>) -> u64 {
+    match choices.byte() & 1 {
+        0 => choices.address(placed::START, BLOCK),
+        _ => choices.address(null::DEVICE_BASE, null::DEVICE_STEP),
+    }
+}
 
 #[cfg(test)]
 mod tests {

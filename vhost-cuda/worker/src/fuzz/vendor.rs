@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 use super::super::call::ThreadState;
 use super::super::gpu::null;
 use super::super::serve::execute::execute;
+use super::device_address;
 use super::session::FuzzSession;
 
 const MAX_CALLS: usize = 32;
@@ -279,7 +280,7 @@ fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec
     let slot = |kind: &Kind, choices: &mut Choices<'_>, descriptors: &mut Vec<Vec<u8>>| match kind {
         Kind::Value(_) => choices.number(),
         Kind::Stream | Kind::InStream => u64::from(choices.byte() & 3),
-        Kind::Pointer => choices.address(null::DEVICE_BASE, null::DEVICE_STEP),
+        Kind::Pointer => device_address(choices),
         Kind::Handle { .. } | Kind::New(_) | Kind::End(_) | Kind::Graph => match choices.byte() {
             name @ 0..=0xdf => FIRST_HANDLE + u64::from(name & 3),
             _ => choices.name(),
@@ -304,7 +305,7 @@ fn slots(rows: &Library, call: &Call, choices: &mut Choices<'_>, block: &mut Vec
         _ => match choices.byte() {
             0..=0xdf => PRESENT,
             0xe0..=0xef => 0,
-            _ => choices.address(null::DEVICE_BASE, null::DEVICE_STEP),
+            _ => device_address(choices),
         },
     };
     let slots: Vec<u64> =

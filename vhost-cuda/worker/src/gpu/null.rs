@@ -15,6 +15,8 @@ use super::{CUgraph, CUgraphNode};
 const RELAXED: Ordering = Ordering::Relaxed;
 /// The start of device memory. The process has no mapping there.
 pub const DEVICE_BASE: u64 = 0x0300_0000_0000;
+/// The start of addresses that each session has for placed memory. The process has no mapping there, either.
+const PLACED_BASE: u64 = RESERVATIONS_BASE + WINDOW_BYTES;
 /// The distance in bytes between two allocations, and so the maximum length of one.
 pub const DEVICE_STEP: u64 = 1 << 32;
 const FIRST_HANDLE: u64 = 0x0200_0000_0000;
@@ -73,8 +75,11 @@ fn next_address() -> u64 {
     }
 }
 
-/// Returns an address that a reservation asks for, if it was never returned before.
+/// Returns an address that a reservation asks for, if it was never returned before, or if it is of placed memory.
 fn wanted_address(wanted: u64) -> Option<u64> {
+    if wanted == PLACED_BASE {
+        return Some(wanted);
+    }
     let index = wanted.checked_sub(DEVICE_BASE)? / DEVICE_STEP;
     let is_new =
         wanted.is_multiple_of(DEVICE_STEP) && wanted < WINDOW_BASE && index >= ADDRESSES.load(RELAXED);
@@ -141,7 +146,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
 ///
 /// As for the driver's functions, the caller owns the range. Device addresses are ignored.
 unsafe fn touch(address: u64, bytes: u64, write: bool) {
-    if (DEVICE_BASE..WINDOW_BASE).contains(&address) || bytes == 0 {
+    if (DEVICE_BASE..WINDOW_BASE).contains(&address) || address >= PLACED_BASE || bytes == 0 {
         return;
     }
     // SAFETY: `# Safety` promises that the range is the caller's; it is not of the device.
@@ -183,7 +188,7 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
             | "cuMemAllocFromPoolAsync"
             | "cuMemCreate"
             | "cuMemAddressReserve"
-                if at(0) > DEVICE_STEP =>
+                if at(0) > DEVICE_STEP && at(2) != PLACED_BASE =>
             {
                 return OUT_OF_MEMORY;
             }

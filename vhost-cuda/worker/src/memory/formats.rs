@@ -8,7 +8,7 @@ use crate::gpu::{CuResult, CudaError, RawArray};
 /// All `CUDA_ARRAY3D_*` bits.
 const FLAGS: u32 = 0x1ff;
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the memory is mapped later.
-const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
+pub const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
 
 /// Planar and packed formats of video, and the maximum bytes of their texels.
 const VIDEO: std::ops::RangeInclusive<u32> = 0x9f..=0xb5;
@@ -54,6 +54,11 @@ impl Shape {
             Self::of(array)?.bytes()?
         };
         Ok(if array.flags & WITHOUT_MEMORY != 0 { 0 } else { bytes })
+    }
+
+    /// Returns bytes per row, rows and slices.
+    pub fn sides(&self) -> [usize; 3] {
+        [self.row_bytes, self.rows, self.slices].map(|side| side as usize)
     }
 
     /// Checks that a box lies in the array.

@@ -5,11 +5,15 @@
 //! Images come from the daemon's cache. They stay mapped from the moment at which the calls are taken, so the daemon is not asked
 //! again, and may drop them.
 
+use virtio_cuda_protocol::cuda::{ArrayDescriptor, Opcode, Reader, Wire};
+
 use super::class::Class;
-use super::kept::{Bulk, Call, Key, Recipe};
+use super::kept::{Bulk, Call, Key, Recipe, lives};
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle};
+use crate::gpu::RawArray;
 use crate::memory::footprint::{Target, variable_names};
+use crate::memory::formats::{Shape, WITHOUT_MEMORY};
 use crate::state::SessionState;
 
 /// The maximum number of images that are mapped. Bounds the mappings of the process, and the time for which a session waits for the
@@ -32,14 +36,20 @@ impl Again {
         if let Some(obstacle) = state.obstacle.clone().or_else(|| living_obstacle(&state)) {
             return Err(obstacle);
         }
-        if let Some(reason) = state.kept.keys().filter_map(|key| lost(key.class)).min() {
+        let lost = state.kept.iter().filter_map(|(key, kept)| lost(key.class, kept.made.as_ref()?));
+        if let Some(reason) = lost.min() {
             return Err(reason.to_owned());
         }
-        let all = state.kept.iter().filter(|(key, _)| !stays(key.class));
-        let all = all.flat_map(|(key, kept)| kept.calls().map(|call| (*key, call.clone())));
-        let mut calls: Vec<_> = all.collect();
+        let mut calls = Vec::new();
+        for (key, kept) in state.kept.iter().filter(|(key, _)| !stays(key.class)) {
+            let ends = !lives(&find, key, &kept.identity);
+            calls.extend(kept.made.iter().map(|call| (*key, Call { ends, ..call.clone() })));
+            calls.extend(kept.settings.values().map(|(call, _)| (*key, call.clone())));
+        }
         drop(state);
         calls.sort_by_key(|(_, call)| call.number);
+        // One that sets several things is made once.
+        calls.dedup_by_key(|(_, call)| call.number);
         Self::of(session, target, calls)
     }
 
@@ -60,16 +70,34 @@ pub fn stays(class: Class) -> bool {
     matches!(class, Class::Session | Class::Thread)
 }
 
-/// Returns the reason if objects of this class have contents that their calls do not make again.
-fn lost(class: Class) -> Option<&'static str> {
+/// Returns the reason if the call that has made an object does not make it again with its contents.
+fn lost(class: Class, made: &Call) -> Option<&'static str> {
     match class {
-        Class::Array | Class::Mipmap => Some("contents of arrays are not kept"),
+        Class::Array | Class::Mipmap => lost_of_array(made),
         Class::Texture | Class::Surface | Class::TextureReference | Class::SurfaceReference => {
             Some("textures and surfaces are not made again")
         }
         Class::Pool => Some("memory pools are not made again"),
         Class::Description => Some("green contexts are not made again"),
         _ => None,
+    }
+}
+
+/// Returns the reason if the contents of an array cannot be copied.
+fn lost_of_array(made: &Call) -> Option<&'static str> {
+    let mut arguments = Reader::new(&made.arguments);
+    match made.opcode {
+        Opcode::cuArray3DCreate_v2 | Opcode::cuMipmappedArrayCreate => {
+            let description = u64::take(&mut arguments).and_then(|_| ArrayDescriptor::take(&mut arguments));
+            let description = RawArray::from(&description.ok()?);
+            if description.flags & WITHOUT_MEMORY != 0 {
+                return Some("arrays whose memory is mapped later are not kept");
+            }
+            Shape::of(&description).err().map(|_| "arrays of this format are not kept")
+        }
+        // A part of another one.
+        Opcode::cuMipmappedArrayGetLevel => None,
+        _ => Some("contents of arrays are not kept"),
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 
+use cuda_library_rows::block::PRESENT;
+
 use super::*;
 use crate::gpu::null;
 use crate::handlers::graph::again::{describe, make};
@@ -30,6 +32,10 @@ extern "C" fn create(place: *mut u64) -> i32 {
     0
 }
 
+extern "C" fn create_of_type(_: i32, place: *mut u64) -> i32 {
+    create(place)
+}
+
 extern "C" fn end() -> i32 {
     let (made, ended) = HANDLES.get();
     HANDLES.set((made, ended + 1));
@@ -46,9 +52,10 @@ extern "C" fn refuse() -> i32 {
 
 /// Opens libraries that accept anything.
 fn open(vendor: &Vendor) {
-    for name in ["cublas", "curand"] {
+    for name in ["cublas", "cudnn", "curand"] {
         let (number, _) = cuda_library_rows::library(name).unwrap();
         vendor.open_fake(number as usize, |name| match name {
+            Some("cudnnBackendCreateDescriptor") => create_of_type as *const () as usize,
             Some(name) if name.contains("Create") => create as *const () as usize,
             Some("cublasSetAtomicsMode") => refuse as *const () as usize,
             Some(_) => accept as *const () as usize,
@@ -180,6 +187,43 @@ fn what_would_be_lost_stays() {
     let guest = suspended();
     *guest.session.state.suspension.suspended.lock() = None;
     assert_eq!(deepen(guest.session.state, describe).obstacle.as_deref(), Some("it is not suspended"));
+}
+
+/// The descriptors end once more when the plan is there.
+#[test]
+fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
+    let mut guest = suspended();
+    let [handle, heuristics, config, plan] = [9, 10, 11, 12].map(name);
+    guest.session.state.gate.open();
+    let mut call = |function: &str, slots: &[u64]| call_library(&mut guest, "cudnn", function, slots);
+    call("cudnnCreate", &[handle]);
+    call("cudnnBackendCreateDescriptor", &[4, heuristics]);
+    call("cudnnBackendFinalize", &[heuristics]);
+    call("cudnnBackendCreateDescriptor", &[3, config]);
+    call("cudnnBackendGetAttribute", &[heuristics, 202, 15, 1, 0, PRESENT, config]);
+    call("cudnnBackendCreateDescriptor", &[5, plan]);
+    call("cudnnBackendSetAttribute", &[plan, 400, 0, 1, PRESENT, handle]);
+    call("cudnnBackendSetAttribute", &[plan, 401, 15, 1, PRESENT, config]);
+    call("cudnnBackendFinalize", &[plan]);
+    call("cudnnBackendDestroyDescriptor", &[heuristics]);
+    call("cudnnBackendDestroyDescriptor", &[config]);
+    guest.session.state.gate.suspend();
+    let (number, _) = cuda_library_rows::library("cudnn").unwrap();
+    for _ in 0..2 {
+        let before = guest.calls();
+        assert_eq!(before.len(), 6 + 4 + 2 + 3);
+        assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+        assert!(make_again(&guest));
+        assert_eq!(data(&guest.calls()), data(&before));
+        let there = [(0, handle), (1, heuristics), (1, config), (1, plan)]
+            .map(|(kind, id)| guest.session.state.vendor.handle(number, kind, id).is_some());
+        assert_eq!(there, [true, false, false, true]);
+        *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
+    }
+    *guest.session.state.suspension.suspended.lock() = None;
+    guest.session.state.gate.open();
+    call_library(&mut guest, "cudnn", "cudnnBackendDestroyDescriptor", &[plan]);
+    assert_eq!(guest.calls().len(), 6 + 1);
 }
 
 #[test]

@@ -131,6 +131,11 @@ impl Class {
         }
     }
 
+    /// Returns whether others need objects of this class after these have ended: descriptors that a plan was made from.
+    pub fn is_held(self) -> bool {
+        matches!(self, Self::Handle { .. })
+    }
+
     /// Returns whether calls for objects of this class are kept. The others count while they live, with [`Self::obstacle`], or are
     /// of graphs.
     pub fn is_kept(self) -> bool {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The calls of a recipe, by the things that they make or whose settings they change.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -45,6 +45,8 @@ pub struct Call {
     /// The results. Those that a program may have stored must be the same again.
     pub results: Box<[u8]>,
     pub bulk: Bulk,
+    /// True if the object that it makes has ended, and others need it still: it ends when these are made.
+    pub ends: bool,
 }
 
 impl Call {
@@ -169,6 +171,7 @@ impl State {
         self.bound(find);
     }
 
+    /// Takes a call that sets something, under its number, or under the next one if that is 0. Returns the number.
     pub fn set(
         &mut self,
         find: Find<'_>,
@@ -176,15 +179,16 @@ impl State {
         setting: Setting,
         call: Call,
         uses: Vec<(Key, Identity)>,
-    ) {
+    ) -> u64 {
         self.settle(find);
         if self.is_given_up {
-            return;
+            return 0;
         }
         if self.kept.get(&key).is_some_and(|kept| !kept.identity.is(&identity)) {
             self.remove(&key);
         }
-        let call = Call { number: self.number(), ..call };
+        let number = if call.number == 0 { self.number() } else { call.number };
+        let call = Call { number, ..call };
         let added = call.bytes();
         let kept = self.kept.entry(key).or_insert_with(|| {
             self.bytes += CALL_BYTES;
@@ -194,6 +198,7 @@ impl State {
         self.bytes += added;
         self.bytes -= before.map_or(0, |(call, _)| call.bytes());
         self.bound(find);
+        number
     }
 
     fn number(&mut self) -> u64 {
@@ -226,14 +231,38 @@ impl State {
         }
     }
 
-    /// Removes all that concerns objects which have ended.
+    /// Removes all that concerns objects which have ended, unless others need them still.
     pub fn look(&mut self, find: Find<'_>) {
         debug_assert!(self.young.is_empty());
-        let lives = |key: &Key, identity: &Identity| find(key).is_some_and(|now| now.is(identity));
+        let needed = self.needed(find);
+        let is_there = |key: &Key, identity: &Identity| {
+            needed.contains(key) && key.class.is_held() || lives(find, key, identity)
+        };
         self.kept.retain(|key, kept| {
-            kept.settings.retain(|_, (_, uses)| uses.iter().all(|(key, identity)| lives(key, identity)));
-            lives(key, &kept.identity)
+            kept.settings.retain(|_, (_, uses)| uses.iter().all(|(key, identity)| is_there(key, identity)));
+            needed.contains(key)
         });
         self.bytes = self.kept.values().map(Kept::bytes).sum();
     }
+
+    /// Returns the things that live, and those that these were made from.
+    fn needed(&self, find: Find<'_>) -> HashSet<Key> {
+        let living = self.kept.iter().filter(|(key, kept)| lives(find, key, &kept.identity));
+        let mut needed: HashSet<Key> = living.map(|(key, _)| *key).collect();
+        let mut left: Vec<Key> = needed.iter().copied().collect();
+        while let Some(kept) = left.pop().and_then(|key| self.kept.get(&key)) {
+            for (used, identity) in kept.settings.values().flat_map(|(_, uses)| uses) {
+                let is_kept = || self.kept.get(used).is_some_and(|kept| kept.identity.is(identity));
+                if used.class.is_held() && is_kept() && needed.insert(*used) {
+                    left.push(*used);
+                }
+            }
+        }
+        needed
+    }
+}
+
+/// Returns whether a thing is still the one of that name.
+pub fn lives(find: Find<'_>, key: &Key, identity: &Identity) -> bool {
+    find(key).is_some_and(|now| now.is(identity))
 }

@@ -30,15 +30,20 @@ struct Head {
     results: u32,
     /// The bytes of the bulk input, or of the image.
     bulk: u64,
-    /// 1 for an image, or 0.
-    is_image: u64,
+    /// [`IMAGE`], [`ENDS`].
+    flags: u64,
 }
+
+/// [`Head::flags`]: the bulk input is an image.
+const IMAGE: u64 = 1;
+/// [`Head::flags`]: [`Call::ends`].
+const ENDS: u64 = 2;
 
 /// Returns a call as bytes. `None` for an image whose digest is not known.
 pub fn bytes_of(call: &Call) -> Option<Vec<u8>> {
-    let (bulk, bytes, is_image) = match &call.bulk {
+    let (bulk, bytes, flags) = match &call.bulk {
         Bulk::Bytes(bytes) => (&bytes[..], bytes.len() as u64, 0),
-        Bulk::Image(image) => (&image.digest.get()?[..], image.bytes, 1),
+        Bulk::Image(image) => (&image.digest.get()?[..], image.bytes, IMAGE),
     };
     let head = Head {
         opcode: call.opcode as u32,
@@ -47,7 +52,7 @@ pub fn bytes_of(call: &Call) -> Option<Vec<u8>> {
         arguments: call.arguments.len() as u32,
         results: call.results.len() as u32,
         bulk: bytes,
-        is_image,
+        flags: flags | if call.ends { ENDS } else { 0 },
     };
     Some([head.as_bytes(), &call.arguments, &call.results, bulk].concat())
 }
@@ -57,9 +62,9 @@ pub fn call_of(bytes: &[u8]) -> Option<(Key, Call)> {
     let (head, rest) = Head::read_from_prefix(bytes).ok()?;
     let (arguments, rest) = rest.split_at_checked(head.arguments as usize)?;
     let (results, bulk) = rest.split_at_checked(head.results as usize)?;
-    let bulk = match head.is_image {
+    let bulk = match head.flags & !ENDS {
         0 if head.bulk <= MAX_BULK && bulk.len() as u64 == head.bulk => Bulk::Bytes(bulk.into()),
-        1 => {
+        IMAGE => {
             let digest: [u8; DIGEST_BYTES] = bulk.try_into().ok()?;
             Bulk::Image(KnownImage { digest: Arc::new(OnceLock::from(digest)), bytes: head.bulk })
         }
@@ -73,6 +78,7 @@ pub fn call_of(bytes: &[u8]) -> Option<(Key, Call)> {
         arguments: SmallVec::from_slice(arguments),
         results: results.into(),
         bulk,
+        ends: head.flags & ENDS != 0,
     };
     let key = key_of(&call)?;
     let is_code = matches!(key.class, Class::Module | Class::Library);
@@ -92,6 +98,7 @@ fn key_of(call: &Call) -> Option<Key> {
         _ => (rule, &call.arguments[..]),
     };
     let (class, id) = match rule {
+        Rule::Fills { .. } => *library::handles_in(&call.arguments, named).first()?,
         Rule::Makes(place) | Rule::Sets { subject: Subject::Named(place), .. } => {
             (place.class, place.name(named, &call.results)?)
         }

@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the recipe does with a call of one of NVIDIA's libraries, derived from the function's own row.
 //!
-//! Names lie in the call's block of arguments. Handles of libraries that are not followed have contents of their own, such as the
-//! state of a random generator.
+//! Names lie in the call's block of arguments. Handles that are not followed have contents of their own, such as the state of a
+//! random generator, or an analysis of a matrix. Descriptors of cuDNN's backend name others in arrays, and a query fills some.
 
 use std::ops::Range;
 
-use cuda_library_rows::block::SLOT;
-use cuda_library_rows::{Body, Effect, Function, Getter, Kind, Library, library_of};
+use cuda_library_rows::block::{SLOT, attribute_type_handle, is_attribute_of_addresses, padded};
+use cuda_library_rows::{
+    Body, Call, Direction, Effect, Element, Function, Getter, Host, Kind, Library, library_of,
+};
 
 use super::class::Class;
 use super::rule::{Place, Rule, Subject};
 
-/// The libraries whose handles have nothing but what they were made with and their settings. Workspaces have no contents between calls.
-const FOLLOWED: [&str; 3] = ["cublas", "cublasLt", "cufft"];
+/// The kinds of handles that have nothing but what they were made with and their settings, by library: no kind for all of them.
+/// Workspaces have no contents between calls.
+const FOLLOWED: [(&str, &[&str]); 6] = [
+    ("cublas", &[]),
+    ("cublasLt", &[]),
+    ("cufft", &[]),
+    ("cudnn", &[]),
+    ("cusparse", &["Handle", "MatDescr", "SpVec", "DnVec", "SpMat", "DnMat"]),
+    ("cusolver", &["Dn", "Sp", "Params", "IrsParams"]),
+];
 const NOT_FOLLOWED: &str = "NVIDIA's libraries keep state of their own";
+/// Functions of these libraries that cannot be called again: they write device memory, or set more than one handle.
+const NEVER: [&str; 4] = [
+    "cudnnBackendInitialize",
+    "cudnnSetDropoutDescriptor",
+    "cudnnDeriveNormTensorDescriptor",
+    "cudnnInitTransformDest",
+];
 /// Added to the numbers of libraries' functions, so that no call has the same number.
 const NUMBERS: u32 = 1 << 31;
 
@@ -30,12 +47,17 @@ pub fn called(arguments: &[u8]) -> Option<(&'static Library, &'static Function)>
 /// Returns the rule of a function, whose places are in the block of arguments.
 pub fn rule(library: &'static Library, function: &'static Function) -> Option<Rule> {
     let Body::Forward(call) = &function.body else { return None };
-    if !matches!(function.effect, Effect::Creates | Effect::Sets(_)) {
-        return None;
-    }
-    if !FOLLOWED.contains(&library.name) {
+    let kinds = FOLLOWED.iter().find(|(name, _)| *name == library.name).map(|(_, kinds)| *kinds);
+    let fills = match function.effect {
+        Effect::Creates | Effect::Sets(_) => false,
+        Effect::Nothing if kinds.is_some() => {
+            call.parameters.iter().any(|parameter| may_fill(&parameter.kind)).then_some(true)?
+        }
+        _ => return None,
+    };
+    let Some(kinds) = kinds.filter(|_| !NEVER.contains(&function.name)) else {
         return Some(Rule::Never(NOT_FOLLOWED));
-    }
+    };
     let handle = |index, kind: usize| Place {
         class: Class::Handle { library: library.number, kind: kind as u32 },
         is_result: false,
@@ -43,8 +65,14 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
     };
     let getter = match &function.effect {
         Effect::Sets(Getter::Function(name)) => library.functions.iter().find(|other| other.name == *name),
-        Effect::Sets(Getter::None(_)) => None,
-        _ => return call.roles.new.map(|(index, kind)| Rule::Makes(handle(index, kind))),
+        Effect::Creates => {
+            let is_followed = |kind: usize| kinds.is_empty() || kinds.contains(&library.handles[kind].name);
+            return call.roles.new.map(|(index, kind)| match is_followed(kind) {
+                true => Rule::Makes(handle(index, kind)),
+                false => Rule::Never(NOT_FOLLOWED),
+            });
+        }
+        _ => None,
     };
     let mut places = Vec::new();
     let mut parts = Vec::new();
@@ -59,14 +87,77 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
             _ => {}
         }
     }
-    let is_handle = |place: &Place| matches!(place.class, Class::Handle { .. });
-    if !places.first().is_some_and(is_handle) {
+    let setting = NUMBERS | library.number << 16 | getter.unwrap_or(function).number;
+    if fills {
+        return Some(Rule::Fills { setting, parts, uses: places });
+    }
+    let is_handle = |place: &&Place| matches!(place.class, Class::Handle { .. });
+    if !places.first().as_ref().is_some_and(is_handle) {
         // Of the library as a whole, which stays loaded, or of a structure of the program's.
         return None;
     }
-    let subject = Subject::Named(places.remove(0));
-    let setting = NUMBERS | library.number << 16 | getter.unwrap_or(function).number;
-    Some(Rule::Sets { subject, setting, parts, uses: places })
+    let subject = places.remove(0);
+    let is_of_library = matches!(subject.class, Class::Handle { kind: 0, .. });
+    if (is_of_library || getter.is_none()) && places.iter().any(|place| is_handle(&place)) {
+        // The library's own handle is the first, and another one changes; or it is not known which.
+        return Some(Rule::Never(NOT_FOLLOWED));
+    }
+    Some(Rule::Sets { subject: Subject::Named(subject), setting, parts, uses: places })
+}
+
+/// Returns whether a parameter may be an array of handles that the library fills.
+fn may_fill(kind: &Kind) -> bool {
+    let Kind::Host(Host { element, direction, .. }) = kind else { return false };
+    matches!(element, Element::Handle(_) | Element::ByAttribute { .. }) && *direction != Direction::In
+}
+
+/// Returns the handles in arrays of a call's block, but for null: those that it fills, or else those that it names.
+pub fn handles_in(arguments: &[u8], block: &[u8]) -> Vec<(Class, u64)> {
+    let Some((library, function)) = called(arguments) else { return Vec::new() };
+    let Body::Forward(call) = &function.body else { return Vec::new() };
+    let (words, _) = block.as_chunks::<SLOT>();
+    let slots: Vec<u64> =
+        words.iter().take(call.parameters.len()).map(|word| u64::from_le_bytes(*word)).collect();
+    let (mut at, mut found) = (call.parameters.len() * SLOT, Vec::new());
+    for (index, parameter) in call.parameters.iter().enumerate() {
+        if !call.direction(index).is_some_and(Direction::reads) {
+            continue;
+        }
+        let Ok(bytes) = call.memory_bytes(library, index, &slots) else { break };
+        if let Some(kind) = kind_in(library, call, &parameter.kind, &slots) {
+            let class = Class::Handle { library: library.number, kind: kind as u32 };
+            let (names, _) = block.get(at..at + bytes).unwrap_or_default().as_chunks::<SLOT>();
+            let names = names.iter().map(|name| u64::from_le_bytes(*name)).filter(|name| *name != 0);
+            found.extend(names.map(|name| (class, name)));
+        }
+        at += padded(bytes);
+    }
+    found
+}
+
+/// Returns whether a call may fail when it is made again: it sets addresses, of memory that has ended since.
+pub fn may_fail(arguments: &[u8], block: &[u8]) -> bool {
+    let Some((_, function)) = called(arguments) else { return false };
+    let Body::Forward(call) = &function.body else { return false };
+    let slots: Vec<u64> = block.as_chunks::<SLOT>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    call.parameters.iter().any(|parameter| match parameter.kind {
+        Kind::Host(Host { element: Element::ByAttribute { kind, .. }, .. }) => {
+            call.integer(*kind, &slots).is_some_and(is_attribute_of_addresses)
+        }
+        _ => false,
+    })
+}
+
+/// Returns the kind of the handles in the array of a parameter, if it is one.
+fn kind_in(library: &Library, call: &Call, kind: &Kind, slots: &[u64]) -> Option<usize> {
+    match kind {
+        Kind::Host(Host { element: Element::Handle(kind), .. }) => Some(*kind),
+        Kind::Host(Host { element: Element::ByAttribute { kind, .. }, .. }) => {
+            let name = attribute_type_handle(call.integer(*kind, slots)?)?;
+            library.handles.iter().position(|kind| kind.name == name)
+        }
+        _ => None,
+    }
 }
 
 /// Returns whether a getter takes a number of this name.
@@ -81,6 +172,8 @@ fn slot(index: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use cuda_library_rows::block::PRESENT;
+
     use super::*;
 
     fn rule_of(name: &str, function: &str) -> Option<Rule> {
@@ -113,8 +206,51 @@ mod tests {
             "of the program's structure"
         );
         assert_eq!(rule_of("cublasLt", "cublasLtHeuristicsCacheSetCapacity"), None, "of the library");
-        assert_eq!(rule_of("curand", "curandSetStream"), Some(Rule::Never(NOT_FOLLOWED)));
-        assert_eq!(rule_of("cudnn", "cudnnGetVersion"), None);
+        let never = Some(Rule::Never(NOT_FOLLOWED));
+        for (library, function) in [
+            ("curand", "curandSetStream"),
+            ("cudnn", "cudnnSetDropoutDescriptor"),
+            ("cudnn", "cudnnGetRNNWeightParams"),
+            ("cusparse", "cusparseSpSV_createDescr"),
+            ("cusparse", "cusparseSpMV_preprocess"),
+            ("cusparse", "cusparseDenseToSparse_analysis"),
+            ("cusolver", "cusolverDnCreateSyevjInfo"),
+            ("cusolver", "cusolverDnSsyevj"),
+        ] {
+            assert_eq!(rule_of(library, function), never, "{function}");
+        }
+        for (library, function) in [
+            ("cudnn", "cudnnGetVersion"),
+            ("cudnn", "cudnnBackendExecute"),
+            ("cusparse", "cusparseSpMV"),
+            ("cusolver", "cusolverDnSgetrf"),
+        ] {
+            assert_eq!(rule_of(library, function), None, "{function}");
+        }
+    }
+
+    #[test]
+    fn descriptors_name_others_in_arrays() {
+        let (number, library) = cuda_library_rows::library("cudnn").unwrap();
+        let found = |name: &str, slots: &[u64], data: &[u64]| {
+            let function = library.functions.iter().find(|row| row.name == name).unwrap();
+            let arguments = [number.to_le_bytes(), function.number.to_le_bytes()].concat();
+            let block: Vec<u8> = slots.iter().chain(data).flat_map(|word| word.to_le_bytes()).collect();
+            (handles_in(&arguments, &block), may_fail(&arguments, &block))
+        };
+        let of = |kind, names: &[u64]| -> Vec<_> {
+            names.iter().map(|name| (Class::Handle { library: number, kind }, *name)).collect()
+        };
+        let set = "cudnnBackendSetAttribute";
+        assert_eq!(found(set, &[64, 704, 15, 2, PRESENT], &[80, 96]), (of(1, &[80, 96]), false));
+        assert_eq!(found(set, &[64, 702, 15, 2, PRESENT], &[0, 96, 112]), (of(1, &[96]), false), "no more");
+        assert_eq!(found(set, &[64, 400, 0, 1, PRESENT], &[32]), (of(0, &[32]), false));
+        assert_eq!(found(set, &[64, 902, 3, 1, PRESENT], &[32]), (Vec::new(), false), "numbers");
+        assert_eq!(found(set, &[64, 1001, 6, 1, PRESENT], &[32]), (Vec::new(), true), "addresses");
+        assert_eq!(found(set, &[64, 704, 15, 2, PRESENT], &[80]), (Vec::new(), false), "cut");
+        assert!(matches!(rule_of("cudnn", "cudnnBackendGetAttribute"), Some(Rule::Fills { .. })));
+        let get = &[64, 202, 15, 2, PRESENT, PRESENT];
+        assert_eq!(found("cudnnBackendGetAttribute", get, &[80, 96]), (of(1, &[80, 96]), false));
     }
 
     #[test]

@@ -12,11 +12,12 @@ pub mod again;
 mod class;
 pub mod kept;
 pub mod left;
-mod library;
+pub mod library;
 mod rule;
 pub mod steps;
 pub mod variables;
 
+use smallvec::SmallVec;
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphId, GraphNodeId, Opcode};
 
@@ -69,10 +70,12 @@ fn note_call(
     let find = |key: &Key| find(session, key);
     // Taken once, so that the names are those of the call that is kept.
     let block = match rule {
-        Rule::Makes(_) | Rule::Sets { .. } if in_block => match bulk(&cx.bulk_in, None) {
-            Some(Bulk::Bytes(block)) => Some(block),
-            _ => return never(recipe, opcode, "its input is too long", arguments),
-        },
+        Rule::Makes(_) | Rule::Sets { .. } | Rule::Fills { .. } if in_block => {
+            match bulk(&cx.bulk_in, None) {
+                Some(Bulk::Bytes(block)) => Some(block),
+                _ => return never(recipe, opcode, "its input is too long", arguments),
+            }
+        }
         _ => None,
     };
     let named = block.as_deref().unwrap_or(arguments);
@@ -88,6 +91,15 @@ fn note_call(
         arguments: arguments.into(),
         results: results.into(),
         bulk,
+        ends: false,
+    };
+    // `None` if one of these has ended.
+    let named_by = |places: &[Place]| -> Option<Vec<(Key, Identity)>> {
+        let name = |place: &Place| {
+            let key = Key::new(place.class, place.name(named, results)?, cx.context);
+            Some((key, find(&key)?))
+        };
+        places.iter().map(name).collect()
     };
     match rule {
         Rule::Never(reason) => never(recipe, opcode, reason, arguments),
@@ -126,19 +138,32 @@ fn note_call(
                 return never(recipe, opcode, "default streams of threads are not followed", arguments);
             }
             let key = Key::new(class, id, cx.context);
-            let name = |place: &Place| {
-                let key = Key::new(place.class, place.name(named, results)?, cx.context);
-                Some((key, find(&key)?))
-            };
-            let (Some(identity), Some(uses)) = (find(&key), uses.iter().map(name).collect()) else {
-                return;
-            };
+            let in_arrays = block.as_deref().map(|block| library::handles_in(arguments, block));
+            let (Some(identity), Some(mut uses)) = (find(&key), named_by(uses)) else { return };
+            for (class, id) in in_arrays.into_iter().flatten() {
+                let key = Key::new(class, id, cx.context);
+                let Some(identity) = find(&key) else { return };
+                uses.push((key, identity));
+            }
             let Some(bulk) = bulk() else {
                 return never(recipe, opcode, "its input is too long", arguments);
             };
             let parts = parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied();
             let setting = (*setting, parts.collect());
             recipe.0.lock().set(&find, (key, identity), setting, call(bulk), uses);
+        }
+        Rule::Fills { setting, parts, uses } => {
+            let (Some(block), Some(uses)) = (&block, named_by(uses)) else { return };
+            let parts: SmallVec<_> =
+                parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied().collect();
+            let mut number = 0;
+            for (class, id) in library::handles_in(arguments, block) {
+                let key = Key::new(class, id, cx.context);
+                let Some(identity) = find(&key) else { continue };
+                let call = Call { number, ..call(Bulk::Bytes(block.clone())) };
+                let setting = (*setting, parts.clone());
+                number = recipe.0.lock().set(&find, (key, identity), setting, call, uses.clone());
+            }
         }
     }
 }

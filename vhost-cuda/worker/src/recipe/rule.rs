@@ -61,6 +61,15 @@ pub enum Rule {
     },
     /// It changes a graph or a node.
     Changes(Place),
+    /// It fills handles that are in its input. Each counts as set, as in [`Self::Sets`].
+    Fills {
+        /// The number of the setting.
+        setting: u32,
+        /// The arguments that tell settings of one number apart.
+        parts: Vec<Range<usize>>,
+        /// The names among the arguments.
+        uses: Vec<Place>,
+    },
     /// It does something that the recipe cannot repeat, and the reason.
     Never(&'static str),
     /// The settings of the calling thread end.

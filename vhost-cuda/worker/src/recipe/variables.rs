@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Contents of variables of device code, while their modules have ended.
+//! Contents of variables of device code and of arrays, while these have ended.
 //!
-//! They are found by their names. A variable whose address the program has asked for is none of these ([`crate::suspend::deep`]).
+//! Variables are found by their names. One whose address the program has asked for is none of these ([`crate::suspend::deep`]).
 
 use std::ffi::{CStr, CString};
 
-use virtio_cuda_protocol::cuda::ContextId;
+use virtio_cuda_protocol::cuda::{ContextId, Opcode};
 use zerocopy::{FromBytes, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::class::Class;
 use super::kept::Key;
 use super::steps::Step;
-use crate::gpu::{CuResult, CudaError, Driver};
+use crate::gpu::{BoxCopy, BoxEnd, CUarray, CuResult, CudaError, Driver, PitchedEnd};
+use crate::memory::formats::Shape;
 use crate::objects::Objects;
 use crate::objects::contexts::Contexts;
 
-/// The maximum of the contents of all variables, in bytes. Bounds the host memory of a guest that loads much.
-const MAX_BYTES: usize = 64 << 20;
+/// The maximum of the contents of all variables and arrays, in bytes. Bounds the host memory of a guest that loads much.
+const MAX_BYTES: usize = 256 << 20;
 
 /// The names that the compiler gives to literals begin with one of these. The image has their contents.
 const LITERALS: [&[u8]; 2] = [b"$str", b"__unnamed_"];
@@ -26,7 +27,10 @@ const LITERALS: [&[u8]; 2] = [b"$str", b"__unnamed_"];
 const MAX_VARIABLES: usize = 1 << 18;
 const VARIABLE_BYTES: usize = 128;
 
-/// The contents of a session's variables.
+/// The maximum number of levels of a mipmapped array: the halvings of the longest side.
+const MAX_LEVELS: u64 = 64;
+
+/// The contents of a session's variables and arrays.
 #[derive(Debug, Default)]
 pub struct Variables {
     all: Vec<Variable>,
@@ -41,11 +45,13 @@ struct Variable {
     contents: Vec<u8>,
 }
 
-/// A variable in a context. A library has its own in each one.
+/// A variable in a context, as a library has its own in each one; or an array, or a level of a mipmapped array.
 #[derive(Clone, Debug)]
 struct Place {
     owner: Key,
+    /// The context, or the level.
     context: u64,
+    /// The variable's name, or nothing.
     name: CString,
 }
 
@@ -54,16 +60,16 @@ struct Place {
 pub struct Finder<'s> {
     /// The driver.
     pub gpu: &'s Driver,
-    /// Modules and libraries.
+    /// Modules, libraries and arrays.
     pub objects: &'s Objects,
     /// Contexts.
     pub contexts: &'s Contexts,
 }
 
 impl Variables {
-    /// Copies the contents of all variables of these modules and libraries. The session has no work.
+    /// Copies the contents of all variables of these modules and libraries, and of these arrays. The session has no work.
     ///
-    /// Errors: the driver's; `CUDA_ERROR_NOT_FOUND` for a variable that it does not know, `CUDA_ERROR_OUT_OF_MEMORY` for more than 64 MiB.
+    /// Errors: the driver's; `CUDA_ERROR_NOT_FOUND` for a variable that it does not know, `CUDA_ERROR_OUT_OF_MEMORY` for more than 256 MiB.
     pub fn take(session: Finder<'_>, steps: &[Step]) -> CuResult<Self> {
         let (mut all, mut left) = (Vec::new(), MAX_BYTES);
         for step in steps.iter().filter(|step| !step.variables.is_empty()) {
@@ -86,15 +92,45 @@ impl Variables {
                 all.push(Variable { place, contents });
             }
         }
+        for step in steps {
+            let levels = match step.call.opcode {
+                Opcode::cuArray3DCreate_v2 => 1,
+                Opcode::cuMipmappedArrayCreate => MAX_LEVELS,
+                _ => continue,
+            };
+            for level in 0..levels {
+                let place = Place { owner: step.key, context: level, name: CString::default() };
+                let (array, shape) = match place.array(session) {
+                    // There are no more levels.
+                    Err(CudaError::INVALID_VALUE) if level > 0 => break,
+                    found => found?,
+                };
+                let bytes = usize::try_from(shape.bytes()?).map_err(|_| CudaError::OUT_OF_MEMORY)?;
+                left = left.checked_sub(bytes).ok_or(CudaError::OUT_OF_MEMORY)?;
+                let mut contents = vec![0; bytes];
+                // SAFETY: `contents` is as long as the array, and the session has no work.
+                unsafe { copy_array(session.gpu, array, shape, contents.as_mut_ptr(), Direction::ToHost) }?;
+                all.push(Variable { place, contents });
+            }
+        }
         let last = all.last().map_or(0, |variable: &Variable| variable.contents.len());
         Ok(Self { all, last, taken: 0 })
     }
 
-    /// Copies the contents back to variables that have been made again.
+    /// Copies the contents back to variables and arrays that have been made again.
     ///
     /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` for one of another length.
     pub fn bring_back(&self, session: Finder<'_>) -> CuResult<()> {
         self.all.iter().try_for_each(|Variable { place, contents }| {
+            if place.is_array() {
+                let (array, shape) = place.array(session)?;
+                if shape.bytes()? != contents.len() as u64 {
+                    return Err(CudaError::INVALID_HANDLE);
+                }
+                let from = contents.as_ptr().cast_mut();
+                // SAFETY: the contents are as long as the array, and are only read.
+                return unsafe { copy_array(session.gpu, array, shape, from, Direction::ToDevice) };
+            }
             let (address, bytes) = place.find(session)?;
             if bytes != contents.len() {
                 return Err(CudaError::INVALID_HANDLE);
@@ -105,6 +141,35 @@ impl Variables {
     }
 }
 
+/// The direction of a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    ToHost,
+    ToDevice,
+}
+
+/// Copies all of an array. Its context is current.
+///
+/// # Safety
+///
+/// `host` must be valid for the bytes of the array: for writing on the way to the host, else for reading.
+unsafe fn copy_array(
+    gpu: &Driver,
+    array: CUarray,
+    shape: Shape,
+    host: *mut u8,
+    direction: Direction,
+) -> CuResult<()> {
+    let size @ [pitch, height, _] = shape.sides();
+    let array = PitchedEnd { end: BoxEnd::Array(array, [0; 3]), pitch: 0, height: 0 };
+    let host = PitchedEnd { end: BoxEnd::Host(host), pitch, height };
+    let (src, dst) = if direction == Direction::ToHost { (array, host) } else { (host, array) };
+    let stream = std::ptr::null_mut();
+    // SAFETY: this function's contract; the copy ends here.
+    unsafe { gpu.copy_box(&BoxCopy { src, dst, size }, stream) }?;
+    gpu.cuStreamSynchronize(stream)
+}
+
 /// The longest piece of a variable's contents in one part, in bytes.
 const PIECE: usize = 1 << 20;
 
@@ -112,16 +177,20 @@ const PIECE: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Head {
-    /// The module or library.
+    /// The module, library or array.
     owner: u64,
+    /// The context, or the level of an array.
     context: u64,
     /// The bytes of the contents, and the place of the piece in them.
     bytes: u64,
     offset: u64,
-    /// 1 for a library, or 0.
-    is_library: u32,
+    /// An index of [`OWNERS`].
+    class: u32,
     name_bytes: u32,
 }
+
+/// The owners of contents.
+const OWNERS: [Class; 4] = [Class::Module, Class::Library, Class::Array, Class::Mipmap];
 
 impl Variables {
     /// Hands all contents to `to` in pieces, for another worker.
@@ -138,7 +207,7 @@ impl Variables {
                     context: place.context,
                     bytes: contents.len() as u64,
                     offset: offset as u64,
-                    is_library: (place.owner.class == Class::Library).into(),
+                    class: OWNERS.iter().position(|class| *class == place.owner.class).unwrap_or(0) as u32,
                     name_bytes: name.len() as u32,
                 };
                 to(&[head.as_bytes(), name, piece])?;
@@ -155,11 +224,7 @@ impl Variables {
     pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
         let (head, rest) = Head::read_from_prefix(bytes).ok()?;
         let (name, piece) = rest.split_at_checked(head.name_bytes as usize)?;
-        let class = match head.is_library {
-            0 => Class::Module,
-            1 => Class::Library,
-            _ => return None,
-        };
+        let class = *OWNERS.get(head.class as usize)?;
         let owner = Key { class, id: head.owner, context: 0 };
         if head.offset == 0 {
             let bytes = usize::try_from(head.bytes).ok()?;
@@ -176,6 +241,7 @@ impl Variables {
         let last = self.all.last_mut()?;
         let is_next = last.place.owner == owner
             && last.place.name.as_bytes() == name
+            && last.place.context == head.context
             && last.contents.len() as u64 == head.offset
             && head.bytes == whole as u64
             && piece.len() <= whole - last.contents.len();
@@ -193,6 +259,33 @@ fn is_literal(name: &CStr) -> bool {
 }
 
 impl Place {
+    fn is_array(&self) -> bool {
+        matches!(self.owner.class, Class::Array | Class::Mipmap)
+    }
+
+    /// Returns the array, or the level of a mipmapped array. Its context is current then.
+    ///
+    /// Errors: the driver's; `CUDA_ERROR_INVALID_VALUE` for a level that does not exist.
+    fn array(&self, session: Finder<'_>) -> CuResult<(CUarray, Shape)> {
+        let (gpu, id) = (session.gpu, self.owner.id);
+        let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
+        let array = match self.owner.class {
+            Class::Array => {
+                let object = session.objects.arrays.get(id)?;
+                enter(object.context())?;
+                object.raw()
+            }
+            _ => {
+                let object = session.objects.mipmaps.get(id)?;
+                enter(object.context())?;
+                let level = u32::try_from(self.context).map_err(|_| CudaError::INVALID_VALUE)?;
+                gpu.cuMipmappedArrayGetLevel(object.raw(), level)?.0
+            }
+        };
+        let (description,) = gpu.cuArray3DGetDescriptor_v2(array)?;
+        Ok((array, Shape::of(&description)?))
+    }
+
     /// Returns its address on the device, and its length in bytes. Its context is current then.
     ///
     /// Errors: the driver's.

@@ -145,6 +145,14 @@ pub struct Waiting {
     pub consumed: u64,
 }
 
+/// The head of text that code has printed, which follows.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Text {
+    /// The file descriptor to which it was printed: 1 or 2.
+    pub fd: u64,
+}
+
 /// The head of a piece of memory's digests, which follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

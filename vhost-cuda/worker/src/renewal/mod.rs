@@ -129,8 +129,10 @@ fn written(
     pipe: File,
     area: Option<Area>,
 ) -> Result<u64, String> {
-    writing::session(BufWriter::new(pipe), session, threads, stopped_at, area)
-        .map_err(|error| error.to_string())
+    let begun = Instant::now();
+    let written = writing::session(BufWriter::new(pipe), session, threads, stopped_at, area);
+    debug!("the session is written: {:.3} s", begun.elapsed().as_secs_f64());
+    written.map_err(|error| error.to_string())
 }
 
 /// Lets the session go on in this worker, if it was about to leave or has left, or if it was stopped.

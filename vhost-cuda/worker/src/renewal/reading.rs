@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use log::debug;
 use vhost_cuda_common::link::{Frame, MAX_ENTRIES, MAX_PAYLOAD_BYTES, TO_CALL, ToWorker};
 use vhost_cuda_common::parts::{self, kind, malformed, read_rows};
 use vhost_cuda_common::statistics;
@@ -122,12 +123,16 @@ pub fn session(
     if is_saved != (last == kind::END) || last == kind::END && !part.is_empty() {
         return Err(malformed("the contents are missing"));
     }
+    let mut begun = Instant::now();
     let (entered, mut now) = tables.restore(session, &state, most).map_err(|reason| malformed(&reason))?;
+    debug!("the tables of the session are there: {:.3} s", begun.elapsed().as_secs_f64());
+    begun = Instant::now();
     if is_saved {
         now.saved = Some(state.name);
     } else {
         saving::load_after(&part, from, state.name, &mut now.store, area)?;
     }
+    debug!("its contents are there: {:.3} s", begun.elapsed().as_secs_f64());
     let charged = session.allocations().quota.entered();
     charged.map_err(|error| malformed(&failed("its memory is more than its machine may have")(error)))?;
     let bytes = now.store.stored_bytes();
@@ -189,6 +194,10 @@ impl Tables {
                     )));
                 }
                 self.host = Some(there).filter(|host| host.stopped_at.is_finite());
+            }
+            kind::TEXT => {
+                let (head, text) = form::Text::read_from_prefix(part).map_err(|_| cut())?;
+                session.output.add(u32::try_from(head.fd).unwrap_or(0), text)?;
             }
             _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
         }
@@ -312,7 +321,6 @@ impl Tables {
         session.copy_time.begin_behind(state.copies[0], state.copies[1]);
         CALLBACKS.begin_behind(state.tickets);
         session.suspension.makes_again.store(true, Ordering::Relaxed);
-        deep::end_warm(session);
         let created = self.restore_memory(session, device, &session.memory(), state.serial)?;
         let store = self.restore_store(session, state, &created, most)?;
         let deep = self.restore_objects(session, device)?;
@@ -364,7 +372,7 @@ impl Tables {
             statistics::add_movable_devices(session.placed.device_bit(device));
         }
         drop(allocations);
-        session.placed.restore(gpu, device, &self.regions, &self.allocations)?;
+        session.placed.restore(device, &self.regions, &self.allocations)?;
         self.check_registrations(&window)?;
         let placed = session.placed.lock();
         let mut allocations = session.allocations();

@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 
 use super::fixture::*;
 use super::*;
-use crate::memory::allocations::Range;
+use crate::memory::allocations::{Origin, Range};
 use crate::memory::reservations::left::SpanRow;
 use crate::recipe::left::{bytes_of, capture_mode, settings};
 
@@ -191,7 +191,8 @@ fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
     assert!(left(&mut other).is_ok());
     stay(other.session.state, &mut other.executors);
     other.resume();
-    other.make(Opcode::cuMemFree_v2, &[&before.ranges[0].base.to_le_bytes()], &[]);
+    let allocated = before.ranges.iter().find(|range| range.origin == Origin::Allocated).unwrap();
+    other.make(Opcode::cuMemFree_v2, &[&allocated.base.to_le_bytes()], &[]);
     other.end();
 }
 

@@ -21,9 +21,6 @@ use crate::suspend::suspended::{Deep, Suspended};
 
 /// Returns the reason for which a session cannot leave, if there is one.
 pub fn obstacle(session: &SessionState) -> Option<&'static str> {
-    if session.output.has_text() {
-        return Some("its program has not fetched all that device code has printed");
-    }
     if session.trace.is_active() || session.profile.is_on() || session.profile.relay.is_open() {
         return Some("it is being profiled");
     }
@@ -73,6 +70,11 @@ pub fn session(
     for piece in now.graphs.chunks(parts::MAX_BYTES as usize) {
         write(&mut to, kind::GRAPHS, &[piece])?;
     }
+    let most = parts::MAX_BYTES as usize - size_of::<form::Text>();
+    session.output.read(most, |fd, text| {
+        let head = form::Text { fd: fd.into() };
+        write(&mut to, kind::TEXT, &[head.as_bytes(), text])
+    })?;
     let bytes = match (now.saved, area) {
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
         (None, None) => saving::write(&mut to, name, &now.store),

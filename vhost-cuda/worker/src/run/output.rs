@@ -69,9 +69,38 @@ impl Output {
         flags
     }
 
-    /// Returns whether there is text that was not fetched.
-    pub fn has_text(&self) -> bool {
-        self.look() != 0
+    /// Reads the text that was not fetched, in pieces of at most `most` bytes, and gives each to `write` with its file descriptor (1 or 2).
+    ///
+    /// Errors: those of reading it, and of `write`.
+    pub fn read(&self, most: usize, mut write: impl FnMut(u32, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        self.look();
+        for (fd, stream) in (1..).zip(&self.streams) {
+            let mut at = *stream.fetched.lock();
+            let end = stream.size();
+            while at < end {
+                let mut piece = vec![0; most.min((end - at) as usize)];
+                stream.file.read_exact_at(&mut piece, at)?;
+                at += piece.len() as u64;
+                write(fd, &piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds text that code of the session has printed in another worker.
+    ///
+    /// Errors: those of writing it; `InvalidInput` for another descriptor than 1 and 2, and for more text than is kept.
+    pub fn add(&self, fd: u32, text: &[u8]) -> io::Result<()> {
+        let stream = usize::try_from(fd).ok().and_then(|fd| self.streams.get(fd.checked_sub(1)?));
+        let stream = stream.ok_or(io::ErrorKind::InvalidInput)?;
+        let end = stream.size();
+        if end - *stream.fetched.lock() + text.len() as u64 > MAX_UNREAD {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        stream.file.write_all_at(text, end)?;
+        // The next call says that it is there.
+        self.causes.count(Runs::Other);
+        Ok(())
     }
 
     fn look(&self) -> u32 {

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the objects of a session again ([`crate::recipe`]), in its own worker, after all of them have ended.
 
-use log::error;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use log::{debug, error};
 use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
 use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
 
@@ -14,12 +17,15 @@ use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::recipe::again::restart;
 use crate::recipe::kept::{Bulk, Call};
 use crate::recipe::steps::{Again, Step};
-use crate::recipe::{Class, Rule, note, rule};
+use crate::recipe::{Class, Rule, library, note, rule};
 use crate::state::SessionState;
 use crate::suspend::deep::Makers;
 
 /// Makes all that a deep suspension has ended.
 pub const MAKERS: Makers = Makers { calls: make_calls, graphs: graph::again::make };
+
+/// The number of calls whose times are said, those that took longest.
+const LONGEST: usize = 4;
 
 /// Makes the calls. The recipe begins anew with them.
 ///
@@ -27,7 +33,25 @@ pub const MAKERS: Makers = Makers { calls: make_calls, graphs: graph::again::mak
 pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()> {
     restart(&session.recipe);
     let mut thread = ThreadState::default();
-    calls.0.iter().try_for_each(|step| call_again(step, session, &mut thread))
+    let mut times: HashMap<&str, (u32, Duration)> = HashMap::new();
+    let outcome = calls.0.iter().try_for_each(|step| {
+        let begun = Instant::now();
+        let outcome = call_again(step, session, &mut thread);
+        let (count, time) = times.entry(step.call.opcode.name()).or_default();
+        (*count, *time) = (*count + 1, *time + begun.elapsed());
+        outcome
+    });
+    let mut times: Vec<_> = times.into_iter().collect();
+    times.sort_unstable_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
+    for step in calls.0.iter().filter(|step| step.call.ends && outcome.is_ok()) {
+        if let Class::Handle { library, kind } = step.key.class {
+            session.vendor.end(library, kind, step.key.id);
+        }
+    }
+    for (name, (count, time)) in times.iter().take(LONGEST) {
+        debug!("{count} times {name}: {:.3} s", time.as_secs_f64());
+    }
+    outcome
 }
 
 fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
@@ -67,6 +91,9 @@ fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadSt
     cx.thread.held.release();
     let rule = rule(*opcode);
     let outcome = outcome.and_then(|()| match rule {
+        Some(Rule::OfLibrary) if cx.thread.library_failed && !library::may_fail(arguments, bulk_in) => {
+            Err(CudaError::INVALID_HANDLE)
+        }
         // The program may have stored them.
         Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
             Err(CudaError::INVALID_HANDLE)

@@ -36,6 +36,21 @@ const LOOK: Duration = Duration::from_millis(1);
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const COMPUTE_CAPABILITY: [i32; 2] = [75, 76];
 
+/// Says how long each step takes.
+struct Steps(Instant);
+
+impl Steps {
+    fn begin() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Ends a step.
+    fn end(&mut self, what: &str) {
+        debug!("{what}: {:.3} s", self.0.elapsed().as_secs_f64());
+        self.0 = Instant::now();
+    }
+}
+
 /// Makes the calls of a recipe. The caller of a resumption gives it, because suspensions stand below the handlers.
 ///
 /// Errors: the driver's.
@@ -65,7 +80,11 @@ pub fn deepen(session: &'static SessionState, describe: DescribeGraphs) -> Descr
     let mut suspended = session.suspension.suspended.lock();
     let begun = match &mut *suspended {
         None => Err("it is not suspended".to_owned()),
-        Some(now) if now.deep.is_some() => Ok(()),
+        Some(now) if now.deep.is_some() => {
+            // A session that has come from another worker does not go on at once.
+            end_warm(session);
+            Ok(())
+        }
         Some(now) => Deep::begin(session, now, describe).map(|deep| now.deep = Some(deep)),
     };
     let calls = suspended.as_ref().and_then(|now| now.deep.as_ref()).map_or(0, |deep| deep.again.calls());
@@ -86,11 +105,14 @@ impl Deep {
         }
         let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
             let target = target(session).map_err(|error| error.to_string())?;
+            let mut steps = Steps::begin();
             let again = Again::take(session, target)?;
+            steps.end("the recipe is taken");
             let variables = Variables::take(finder(session), &again.0)
-                .map_err(|error| format!("variables of device code cannot be copied: {error}"))?;
+                .map_err(|error| format!("arrays or variables of device code cannot be copied: {error}"))?;
             let times = times::take(session, &again.0);
             times.map_err(|error| format!("times of events are not known: {error}"))?;
+            steps.end("variables and times are taken");
             // Those that have not come back since the last time are not there.
             if now.graphs.is_empty() {
                 now.graphs = describe(session)?;
@@ -113,9 +135,11 @@ impl Deep {
         session.suspension.makes_again.store(true, Ordering::Relaxed);
         session.suspension.kernels.lock().clear();
         drop(session.preparing.end_graphs(gpu));
+        let mut steps = Steps::begin();
         end_graphs(session);
         self.registrations.extend(session.window().take_registrations());
         session.vendor.end_all();
+        steps.end("handles of libraries have ended");
         let mut contexts = session.contexts.lock();
         let (closed, retains) = contexts.close_all();
         session.contexts.changed();
@@ -132,7 +156,9 @@ impl Deep {
         while !session.contexts.lock().is_empty() && Instant::now() < until {
             thread::sleep(LOOK);
         }
+        steps.end("contexts have ended");
         reset(session);
+        steps.end("the context of libraries has ended");
         retains
     }
 
@@ -164,9 +190,12 @@ impl Deep {
 
     fn try_to_make(&mut self, session: &'static SessionState, make_calls: MakeCalls) -> CuResult<()> {
         let gpu = &session.gpu;
+        let mut steps = Steps::begin();
         make_calls(&self.again, session)?;
+        steps.end("objects are made again");
         self.variables.bring_back(finder(session))?;
         times::begin(session, &self.again.0)?;
+        steps.end("variables and times are back");
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
         let with_memory = session.placed.lock().contexts();
@@ -179,6 +208,7 @@ impl Deep {
             register(session, registration)?;
             self.registrations.pop();
         }
+        steps.end("shadows and registrations are back");
         Ok(())
     }
 }
@@ -228,7 +258,7 @@ fn end_graphs(session: &SessionState) {
 }
 
 /// Releases the primary context that this process holds without the guest's knowledge.
-pub fn end_warm(session: &SessionState) {
+fn end_warm(session: &SessionState) {
     let warm = session
         .device(0)
         .ok()

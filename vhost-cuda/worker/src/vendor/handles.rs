@@ -162,7 +162,16 @@ impl Handles {
         })
     }
 
-    /// Destroys all handles, which no call uses any more.
+    /// Destroys a handle, which no call uses any more.
+    pub fn end_one(&self, kind: usize, id: u64) {
+        let object = self.kind(kind).and_then(|table| table.remove(id));
+        let _state = self.ended(kind, id, 0);
+        if let Err(error) = object.and_then(Object::destroy) {
+            log::debug!("a handle of a library does not end: {error}");
+        }
+    }
+
+    /// Destroys all handles, which no call uses any more: those of the kinds that others refer to last.
     pub fn end_all(&self) {
         // The library may read what is lent until its handles have ended.
         let states = std::mem::take(&mut *self.states.write());
@@ -171,7 +180,7 @@ impl Handles {
                 known.state.lock().objects.end();
             }
         }
-        for object in self.kinds.iter().flat_map(|table| table.take(|_| true)) {
+        for object in self.kinds.iter().rev().flat_map(|table| table.take(|_| true)) {
             if let Err(error) = Object::destroy(object) {
                 log::debug!("a handle of a library does not end: {error}");
             }

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Placed memory of a session that goes to another worker: its tables, and the same addresses there.
-//!
-//! NVIDIA's driver 580 ignores the address that a reservation of less than 32 MiB asks for. So regions that were made one by one get
-//! reservations that cover several of them. Such a reservation stays until the last of its regions ends.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use vhost_cuda_common::statistics;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -15,18 +11,6 @@ use super::{Allocation, Placed, Region, State, access_of, properties};
 use crate::gpu::{Driver, RawAllocation};
 use crate::memory::parts::{Mapping, Part};
 use crate::memory::quota::{self, BLOCK};
-
-/// Reservations of other workers' addresses begin at multiples of this, and are multiples of it.
-const COVER: u64 = 32 << 20;
-
-/// A reservation in which several regions lie.
-#[derive(Debug)]
-pub struct Cover {
-    /// Its first address.
-    pub start: u64,
-    /// Its size in bytes.
-    pub bytes: u64,
-}
 
 /// A region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -94,10 +78,9 @@ impl Placed {
     /// Enters regions and allocations of another worker, whose contents are away, at the same addresses of this session's device. Nothing is
     /// placed before.
     ///
-    /// Errors: the reason; some addresses may be reserved.
+    /// Errors: the reason.
     pub fn restore(
         &self,
-        gpu: &Driver,
         device: i32,
         regions: &[RegionRow],
         allocations: &[AllocationRow],
@@ -109,39 +92,31 @@ impl Placed {
                 self.limit
             ));
         }
-        let is_good = |row: &RegionRow| {
-            let end = row.base.checked_add(row.bytes);
-            let has_blocks =
-                row.bytes > 0 && row.base.is_multiple_of(BLOCK) && row.bytes.is_multiple_of(BLOCK);
-            let is_slab = row.is_shared == 1 && row.bytes == BLOCK;
-            has_blocks && end.is_some_and(|end| end < 1 << 63) && (row.is_shared == 0 || is_slab)
-        };
-        let are_apart = regions.is_sorted_by(|one, next| one.base + one.bytes <= next.base);
-        if !regions.iter().all(is_good) || !are_apart {
-            return Err("regions of memory overlap, or are none".to_owned());
+        let is_good = |row: &RegionRow| row.is_shared == 0 || row.is_shared == 1 && row.bytes == BLOCK;
+        if !regions.iter().all(is_good) {
+            return Err("a region of memory is none".to_owned());
         }
+        let (mut addresses, elsewhere) = (BTreeMap::new(), || {
+            format!("addresses for its memory are in use: those of this worker begin at {:#x}", self.start)
+        });
+        for row in regions {
+            addresses.insert(row.base.checked_sub(self.start).ok_or_else(elsewhere)?, row.bytes);
+        }
+        let is_unique = addresses.len() == regions.len();
+        let addresses =
+            Slab::of(self.bytes(), BLOCK, addresses).filter(|_| is_unique).ok_or_else(elsewhere)?;
         let mut by_region = BTreeMap::<u64, BTreeMap<u64, u64>>::new();
         for row in allocations {
             let offset =
                 row.address.checked_sub(row.region).ok_or("an allocation lies outside of its region")?;
             by_region.entry(row.region).or_default().insert(offset, row.bytes);
         }
-        let mut covers = covers(regions).into_iter().map(Arc::new).peekable();
         let mut state = self.lock();
-        let mut reserved: Option<Arc<Cover>> = None;
+        state.addresses = addresses;
         for row in regions {
-            let cover = match reserved.take().filter(|cover| row.base < cover.start + cover.bytes) {
-                Some(cover) => cover,
-                None => {
-                    let next = covers.next().ok_or("a region has no addresses")?;
-                    reserve_at(gpu, next.start, next.bytes)?;
-                    next
-                }
-            };
-            reserved = Some(cover.clone());
             let used = by_region.remove(&row.base).unwrap_or_default();
             let slab = if row.is_shared == 1 {
-                let slab = Slab::of(row.bytes, used.clone()).filter(|slab| !slab.is_empty());
+                let slab = Slab::of(row.bytes, slab::UNIT, used.clone()).filter(|slab| !slab.is_empty());
                 Some(slab.ok_or("allocations in a region overlap")?)
             } else if used == BTreeMap::from([(0, row.bytes)]) {
                 None
@@ -159,9 +134,8 @@ impl Placed {
                 RawAllocation { gpu_direct_rdma: self.is_open_to_peers.into(), ..properties(device) };
             let mapping = Mapping::new(row.base, row.bytes, access_of(&[device]));
             let part = Part::new(Some(0), row.bytes, properties, vec![mapping]).away();
-            let (context, cover) = (row.context, Some(cover));
-            let region =
-                Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false, cover };
+            let context = row.context;
+            let region = Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false };
             state.regions.insert(row.base, region);
         }
         if !by_region.is_empty() {
@@ -182,22 +156,6 @@ pub fn taken_by(bytes: u64) -> u64 {
     }
 }
 
-/// Returns the reservations that cover these regions, which are ordered.
-fn covers(regions: &[RegionRow]) -> Vec<Cover> {
-    let mut covers: Vec<Cover> = Vec::new();
-    for row in regions {
-        let start = row.base / COVER * COVER;
-        let end = (row.base + row.bytes).next_multiple_of(COVER);
-        match covers.last_mut() {
-            Some(last) if start <= last.start + last.bytes => {
-                last.bytes = last.bytes.max(end - last.start);
-            }
-            _ => covers.push(Cover { start, bytes: end - start }),
-        }
-    }
-    covers
-}
-
 /// Reserves these addresses and no others.
 ///
 /// Errors: the reason.
@@ -212,25 +170,4 @@ pub fn reserve_at(gpu: &Driver, address: u64, bytes: u64) -> Result<(), String> 
     // SAFETY: reserved above; nothing is mapped there.
     let _ = unsafe { gpu.cuMemAddressFree(found, length) };
     Err(format!("{bytes} bytes of addresses at {address:#x} are in use, or the driver places them elsewhere"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn covers_are_whole_and_touch_no_other() {
-        let row = |base: u64, bytes: u64| RegionRow { base, bytes, context: 1, is_shared: 0 };
-        let of = |rows: &[RegionRow]| -> Vec<_> {
-            covers(rows).iter().map(|cover| (cover.start / COVER, cover.bytes / COVER)).collect()
-        };
-        let second = COVER + BLOCK;
-        assert_eq!(of(&[row(second, BLOCK), row(second + BLOCK, 2 * BLOCK)]), [(1, 1)]);
-        assert_eq!(of(&[row(second, COVER), row(4 * COVER, COVER)]), [(1, 2), (4, 1)]);
-        assert_eq!(
-            of(&[row(second, BLOCK), row(2 * COVER, 3 * COVER), row(6 * COVER, BLOCK)]),
-            [(1, 4), (6, 1)]
-        );
-        assert!(of(&[]).is_empty());
-    }
 }

@@ -3,8 +3,8 @@
 //! keep their pointers ([`crate::suspend`]).
 //!
 //! The driver's virtual memory management makes it: reserve, create, map, set access. Allocations above [`quota`]'s limit for
-//! shared blocks are a *region* of their own; smaller ones share regions of [`BLOCK`] bytes, per context. The driver chooses the
-//! addresses: all that counts is that they stay reserved while the allocation lives.
+//! shared blocks are a *region* of their own; smaller ones share regions of [`BLOCK`] bytes, per context. All regions lie in one
+//! reservation, which is at the same address in each worker ([`START`]): a session that goes to another one keeps its addresses.
 //!
 //! Each allocation also has a *shadow*: one byte of the driver's own `cuMemAlloc`, which is freed first. So its errors, its rules
 //! for streams that capture, and its wait for the device's work are the driver's. Where placing fails, for whatever reason, the
@@ -18,15 +18,13 @@ pub mod opened;
 mod peers;
 mod slab;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
-
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 #[cfg(doc)]
 use vhost_cuda_common::link::MoveTerms;
 use vhost_cuda_common::statistics;
+use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BYTES};
 
-use self::left::Cover;
 use self::opened::Opened;
 use self::peers::Peers;
 use self::slab::Slab;
@@ -49,6 +47,11 @@ const MAX_REGIONS: usize = 1 << 15;
 /// The maximum number of regions where each takes a descriptor and a mapping of this process, as with the emulator.
 const MAX_REGIONS_EMULATED: usize = 192;
 
+/// The address of the reservation for regions, behind those that the guest library chooses, so that nothing else is there.
+pub const START: u64 = RESERVATIONS_BASE + WINDOW_BYTES;
+/// Its size in bytes for each device of the session.
+const BYTES_PER_DEVICE: u64 = 1 << 40;
+
 /// A region: one piece of physical memory at reserved addresses.
 #[derive(Debug)]
 pub struct Region {
@@ -63,8 +66,6 @@ pub struct Region {
     slab: Option<Slab>,
     /// True if other processes may have it mapped: then it stays in the device's memory.
     pub exported: bool,
-    /// The reservation in which its addresses lie with those of others. `None`: they are a reservation of their own.
-    cover: Option<Arc<Cover>>,
 }
 
 /// An allocation, and its shadow.
@@ -86,6 +87,8 @@ struct Later {
 #[derive(Debug, Default)]
 pub struct State {
     regions: BTreeMap<u64, Region>,
+    /// The addresses of regions, by their distances from [`Placed::start`].
+    addresses: Slab,
     /// Regions of small allocations: context, longest free range in bytes, and first address.
     slabs: BTreeSet<(u64, u64, u64)>,
     allocations: HashMap<u64, Allocation>,
@@ -103,6 +106,8 @@ pub struct Placed {
     /// The maximum number of regions: 0 if memory is not placed.
     limit: usize,
     emulated: bool,
+    /// The first address of the reservation for regions.
+    start: u64,
     /// The driver's numbers of the session's devices.
     devices: Vec<i32>,
     /// Held while access of contexts to memory of others changes, in the driver and here.
@@ -136,13 +141,32 @@ impl Placed {
             && NEEDED.into_iter().all(supported_by_all)
             && all.iter().all(reaches);
         let is_open_to_peers = is_possible && supported_by_all(GPU_DIRECT_RDMA);
+        let bytes = BYTES_PER_DEVICE * all.len() as u64;
+        // Where the driver places it elsewhere, sessions stay with their workers.
+        let reserved = is_possible.then(|| gpu.cuMemAddressReserve(bytes as usize, BLOCK as usize, START, 0));
+        let start = match reserved {
+            Some(Ok((start,))) => Some(start),
+            Some(Err(error)) => {
+                log::warn!("device memory cannot be suspended: {bytes} bytes of addresses: {error}");
+                None
+            }
+            None => None,
+        };
+        let addresses = Slab::new(bytes, BLOCK);
         Self {
-            limit: if is_possible { limit } else { 0 },
+            limit: if start.is_some() { limit } else { 0 },
             emulated,
+            start: start.unwrap_or(0),
             devices: all,
             is_open_to_peers,
+            state: Mutex::new(State { addresses, ..State::default() }),
             ..Self::default()
         }
+    }
+
+    /// Returns the bytes of the reservation for regions.
+    fn bytes(&self) -> u64 {
+        BYTES_PER_DEVICE * self.devices.len() as u64
     }
 
     /// Returns the bit of a device of the driver's in [`MoveTerms::devices`]; 0 for an unknown one.
@@ -238,20 +262,23 @@ impl Placed {
             return Err(CudaError::OUT_OF_MEMORY);
         }
         let readers = state.peers.readers(home);
-        drop(state);
         let bytes_of_region = if is_small { BLOCK } else { alone };
+        let offset = state.addresses.take(bytes_of_region).ok_or(CudaError::OUT_OF_MEMORY)?;
+        drop(state);
+        let base = self.start + offset;
         let properties =
             RawAllocation { gpu_direct_rdma: self.is_open_to_peers.into(), ..properties(home.device) };
-        let part = make(gpu, bytes_of_region, properties, &readers)?;
+        let part = make(gpu, base, bytes_of_region, properties, &readers).inspect_err(|_| {
+            self.lock().addresses.give(offset);
+        })?;
         statistics::add_movable_devices(self.device_bit(home.device));
-        let (base, slab) = (part.address(), is_small.then(|| Slab::new(BLOCK)));
-        let mut region =
-            Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false, cover: None };
+        let slab = is_small.then(|| Slab::new(BLOCK, slab::UNIT));
+        let mut region = Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false };
         let mut state = self.lock();
         // It may have changed meanwhile.
         if let Err(error) = state.peers.apply(gpu, home, &mut region) {
             drop(state);
-            end(gpu, region);
+            self.end_region(gpu, region);
             return Err(error);
         }
         state.regions.insert(base, region);
@@ -332,7 +359,15 @@ impl Placed {
         }
         let region = state.regions.remove(&base);
         drop(state);
-        region.into_iter().for_each(|region| end(gpu, region));
+        region.into_iter().for_each(|region| self.end_region(gpu, region));
+    }
+
+    /// Gives back memory and addresses. Addresses of memory that the driver does not unmap are not used again.
+    fn end_region(&self, gpu: &Driver, mut region: Region) {
+        // SAFETY: the driver has freed the shadow after all work that was there before, or destroyed the context.
+        if unsafe { region.part.give_back(gpu) }.is_ok() {
+            self.lock().addresses.give(region.part.address() - self.start);
+        }
     }
 
     /// Ends the memory of a context that the driver has destroyed. The shadows have ended with it.
@@ -347,7 +382,7 @@ impl Placed {
         later.retain(|later| allocations.contains_key(&later.address));
         state.forget_peers(gpu, context);
         drop(state);
-        ended.into_iter().for_each(|(_, region)| end(gpu, region));
+        ended.into_iter().for_each(|(_, region)| self.end_region(gpu, region));
         self.opened.forget_context(gpu, context);
     }
 
@@ -431,10 +466,16 @@ fn access_of(devices: &[i32]) -> Vec<RawAccess> {
     devices.iter().map(|id| RawAccess { location: location(id), flags: ACCESS_READ_WRITE }).collect()
 }
 
-/// Makes physical memory at reserved addresses, to which these devices have access.
-fn make(gpu: &Driver, bytes: u64, properties: RawAllocation, readers: &[i32]) -> CuResult<Part> {
+/// Makes physical memory at `address`, to which these devices have access. The addresses are reserved, and the caller's.
+fn make(
+    gpu: &Driver,
+    address: u64,
+    bytes: u64,
+    properties: RawAllocation,
+    readers: &[i32],
+) -> CuResult<Part> {
     let handle = gpu.create(bytes, &properties)?;
-    map_at_reserved(gpu, bytes, handle, readers)
+    map(gpu, address, bytes, handle, readers)
         .map(|mapping| Part::new(Some(handle), bytes, properties, vec![mapping]))
         .inspect_err(|_| {
             let _ = gpu.cuMemRelease(handle);
@@ -444,8 +485,16 @@ fn make(gpu: &Driver, bytes: u64, properties: RawAllocation, readers: &[i32]) ->
 /// Maps physical memory at newly reserved addresses, with access of these devices. Nothing is reserved after an error.
 pub fn map_at_reserved(gpu: &Driver, bytes: u64, handle: u64, devices: &[i32]) -> CuResult<Mapping> {
     let (address,) = gpu.cuMemAddressReserve(bytes as usize, BLOCK as usize, 0, 0)?;
+    map(gpu, address, bytes, handle, devices).inspect_err(|_| {
+        // SAFETY: reserved above; nothing is mapped there.
+        let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
+    })
+}
+
+/// Maps physical memory at `address`, with access of these devices. The addresses are reserved, and the caller's.
+fn map(gpu: &Driver, address: u64, bytes: u64, handle: u64, devices: &[i32]) -> CuResult<Mapping> {
     let mapping = Mapping::new(address, bytes, access_of(devices));
-    // SAFETY: the addresses were reserved above, and nobody else has them.
+    // SAFETY: both callers have reserved the addresses, and have given them to nobody else.
     let mapped = unsafe {
         gpu.map(address, bytes, handle).and_then(|()| {
             gpu.allow(address, bytes, &mapping.access).inspect_err(|_| {
@@ -453,27 +502,7 @@ pub fn map_at_reserved(gpu: &Driver, bytes: u64, handle: u64, devices: &[i32]) -
             })
         })
     };
-    mapped.map(|()| mapping).inspect_err(|_| {
-        // SAFETY: reserved above; nothing is mapped there.
-        let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
-    })
-}
-
-/// Gives back memory and addresses. Addresses of memory that the driver does not unmap stay reserved.
-fn end(gpu: &Driver, mut region: Region) {
-    let (address, bytes) = (region.part.address(), region.part.bytes);
-    // SAFETY: the driver has freed the shadow after all work that was there before, or destroyed the context.
-    if unsafe { region.part.give_back(gpu) }.is_ok() {
-        let (address, bytes) = match region.cover {
-            None => (address, bytes),
-            Some(cover) => match Arc::into_inner(cover) {
-                Some(Cover { start, bytes }) => (start, bytes),
-                None => return,
-            },
-        };
-        // SAFETY: the region's reservation, or one without other regions; nothing is mapped there.
-        let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
-    }
+    mapped.map(|()| mapping)
 }
 
 #[cfg(test)]
@@ -515,7 +544,7 @@ mod tests {
         for address in [other, large] {
             assert_eq!(placed.free(&gpu, address), Some(Ok(())));
         }
-        assert!(is_empty(&placed));
+        assert!(is_empty(&placed) && placed.lock().addresses.is_empty());
     }
 
     /// Regions of small allocations are found by their free room, however many are full.

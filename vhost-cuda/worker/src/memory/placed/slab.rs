@@ -1,33 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Small allocations inside one piece of memory.
+//! Allocations inside one piece of memory or one range of addresses.
 
 use std::collections::BTreeMap;
 
-/// The alignment and the granularity of allocations in bytes, as NVIDIA's driver has them.
+/// The alignment and the granularity of small allocations in bytes, as NVIDIA's driver has them.
 pub const UNIT: u64 = 512;
 
-/// A piece of memory that small allocations share. First fit: freed places near the beginning are used again first, so that the end
-/// stays free.
+/// A piece of memory or addresses that allocations share. First fit: freed places near the beginning are used again first, so that the
+/// end stays free.
 #[derive(Debug)]
 pub struct Slab {
     bytes: u64,
+    /// The alignment and the granularity of its allocations in bytes.
+    unit: u64,
     /// Free ranges: bytes by offset. They neither overlap nor touch.
     free: BTreeMap<u64, u64>,
     /// Allocations: bytes by offset.
     used: BTreeMap<u64, u64>,
 }
 
+impl Default for Slab {
+    /// Gives nothing.
+    fn default() -> Self {
+        Self { bytes: 0, unit: UNIT, free: BTreeMap::new(), used: BTreeMap::new() }
+    }
+}
+
 impl Slab {
-    /// A free slab of `bytes` bytes, a multiple of [`UNIT`].
-    pub fn new(bytes: u64) -> Self {
-        Self { bytes, free: BTreeMap::from([(0, bytes)]), used: BTreeMap::new() }
+    /// A free slab of `bytes` bytes, a multiple of `unit`.
+    pub fn new(bytes: u64, unit: u64) -> Self {
+        Self { bytes, unit, free: BTreeMap::from([(0, bytes)]), used: BTreeMap::new() }
     }
 
-    /// A slab of `bytes` bytes with these allocations (bytes by offset). `None` if they overlap, or are none that a slab gives.
-    pub fn of(bytes: u64, used: BTreeMap<u64, u64>) -> Option<Self> {
+    /// A slab of `bytes` bytes with these allocations (bytes by offset). `None` if they overlap, or are none that such a slab gives.
+    pub fn of(bytes: u64, unit: u64, used: BTreeMap<u64, u64>) -> Option<Self> {
         let (mut free, mut at) = (BTreeMap::new(), 0);
         for (&offset, &length) in &used {
-            let has_units = offset.is_multiple_of(UNIT) && length.is_multiple_of(UNIT) && length > 0;
+            let has_units = offset.is_multiple_of(unit) && length.is_multiple_of(unit) && length > 0;
             if !has_units || offset < at || length > bytes.saturating_sub(offset) {
                 return None;
             }
@@ -39,7 +48,7 @@ impl Slab {
         if at < bytes {
             free.insert(at, bytes - at);
         }
-        Some(Self { bytes, free, used })
+        Some(Self { bytes, unit, free, used })
     }
 
     /// Returns the allocations: bytes by offset.
@@ -49,7 +58,7 @@ impl Slab {
 
     /// Takes `bytes` bytes, at least one. Returns the offset of the first one. `None` if no free range is long enough.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
-        let bytes = bytes.max(1).checked_next_multiple_of(UNIT).filter(|bytes| *bytes <= self.bytes)?;
+        let bytes = bytes.max(1).checked_next_multiple_of(self.unit).filter(|bytes| *bytes <= self.bytes)?;
         let (&offset, &length) = self.free.iter().find(|(_, length)| **length >= bytes)?;
         self.free.remove(&offset);
         if length > bytes {
@@ -94,7 +103,7 @@ mod tests {
 
     #[test]
     fn freed_places_are_merged_and_used_again() {
-        let mut slab = Slab::new(BYTES);
+        let mut slab = Slab::new(BYTES, UNIT);
         let all: Vec<_> = (0..16).map(|_| slab.take(1).unwrap()).collect();
         assert_eq!(all, (0..16).map(|index| index * UNIT).collect::<Vec<_>>());
         assert_eq!(slab.take(1), None);
@@ -108,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_slab_is_made_again_from_its_allocations_only() {
-        let of = |used: &[(u64, u64)]| Slab::of(BYTES, used.iter().copied().collect());
+        let of = |used: &[(u64, u64)]| Slab::of(BYTES, UNIT, used.iter().copied().collect());
         assert_eq!(of(&[]).unwrap().longest(), BYTES);
         assert_eq!(of(&[(0, BYTES)]).unwrap().longest(), 0);
         for wrong in [
@@ -128,7 +137,7 @@ mod tests {
         /// Allocations never overlap, and all of the slab is free again at the end.
         #[test]
         fn allocations_do_not_overlap(steps in proptest::collection::vec((any::<bool>(), 0..5 * UNIT), 1..200)) {
-            let mut slab = Slab::new(BYTES);
+            let mut slab = Slab::new(BYTES, UNIT);
             let mut live: Vec<(u64, u64)> = Vec::new();
             for (frees, number) in steps {
                 if frees && !live.is_empty() {
@@ -143,7 +152,7 @@ mod tests {
                     live.push((offset, bytes));
                 }
             }
-            let same = Slab::of(BYTES, slab.used().clone()).unwrap();
+            let same = Slab::of(BYTES, UNIT, slab.used().clone()).unwrap();
             prop_assert_eq!((&same.free, &same.used), (&slab.free, &slab.used));
             for (offset, _) in live {
                 prop_assert!(slab.give(offset));
