@@ -477,11 +477,12 @@ fn states_that_lie(target: &mut Target) -> Result<()> {
     let mut frontend = target.connect()?;
     let session = with_memory(&mut frontend)?;
     let state = frontend.save()?;
+    let usual = usual_time(&target.daemon)?;
     let mut loaded = 0;
     for round in 0..effort::rounds(LIES)? {
         loaded += u32::from(frontend.load(&changed(&state, &mut random)?).is_ok());
         if round % 8 == 0 {
-            others_are_served(&target.daemon, "after a state that lies")?;
+            others_are_served(&target.daemon, usual, "after a state that lies")?;
         }
         if frontend.is_disconnected() {
             frontend = target.connect()?;
