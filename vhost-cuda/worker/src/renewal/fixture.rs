@@ -240,6 +240,10 @@ pub fn end_suspended(guest: Guest) {
     let gate = &guest.session.state.gate;
     gate.open();
     gate.unseal();
+    // Its threads end only when they may go on.
+    if gate.has_left() {
+        super::go_on(guest.session.state);
+    }
     guest.end();
 }
 
