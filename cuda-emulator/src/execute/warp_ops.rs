@@ -2,7 +2,7 @@
 //! Instructions in which the lanes of a warp work together.
 
 use super::state::{Flow, Machine};
-use crate::code::{Handler, Instr, LANES, lanes_of};
+use crate::code::{Handler, Instr, LANES, Line, lanes_of};
 use crate::ptx::types::Type;
 
 /// Waits until the lanes in the member masks in `ops[operand]` have arrived. The forms without `.sync` (`aux` 0) have
@@ -26,36 +26,137 @@ unsafe fn meet(machine: &mut Machine<'_>, instr: &Instr, operand: usize) -> Opti
 /// that case, but programs rely on the hardware's behaviour.
 ///
 /// # Safety
-/// As [`meet`].
+/// `joint` has the operands of `instr`, with their widths.
 #[inline(always)]
 unsafe fn each_group(
     machine: &mut Machine<'_>,
     instr: &Instr,
-    operand: usize,
-    operation: impl Fn(&mut Machine<'_>, u32),
+    joint: &Joint,
+    operation: impl Fn(&mut Machine<'_>, &Instr, u32),
 ) -> Flow {
-    // SAFETY: `ops[operand]` is a u32 register or constant by this function's contract.
-    if let Some(flow) = unsafe { meet(machine, instr, operand) } {
+    // SAFETY: this function's contract.
+    unsafe {
+        together(machine, instr, joint, |machine, instr| {
+            let mask = machine.mask;
+            if instr.aux == 0 {
+                operation(machine, instr, mask);
+                return;
+            }
+            let masks = machine.lanes::<u32>(instr.ops[joint.members]);
+            let mut left = mask;
+            while left != 0 {
+                let members = masks[left.trailing_zeros() as usize % LANES];
+                let same = lanes_of(left).filter(|lane| masks[*lane] == members);
+                let group = same.fold(0, |bits, lane| bits | 1 << lane);
+                left &= !group;
+                machine.mask = group;
+                operation(machine, instr, members & mask);
+            }
+            machine.mask = mask;
+        })
+    }
+}
+
+/// The operands of a joint operation of lanes, with the bytes of a lane, which are 0 for predicates. The members are
+/// among the sources.
+struct Joint {
+    members: usize,
+    sources: &'static [(usize, usize)],
+    targets: &'static [(usize, usize)],
+}
+
+/// Runs `operation` when all members have arrived. Some may wait at another such instruction, because compilers give each
+/// side of a branch its own: they take part with their own operands.
+///
+/// # Safety
+/// As [`each_group`].
+#[inline(always)]
+unsafe fn together(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+    joint: &Joint,
+    operation: impl Fn(&mut Machine<'_>, &Instr),
+) -> Flow {
+    let apart = machine.force;
+    // SAFETY: the members are a u32 register or constant by this function's contract.
+    if let Some(flow) = unsafe { meet(machine, instr, joint.members) } {
         return flow;
     }
-    let mask = machine.mask;
-    if instr.aux == 0 {
-        operation(machine, mask);
-        return Flow::Next;
+    if apart && instr.aux != 0 {
+        // SAFETY: this function's contract.
+        return unsafe { from_apart(machine, instr, joint, &operation) };
     }
-    // SAFETY: `ops[operand]` is a u32 register or constant by this function's contract.
-    let masks = unsafe { machine.lanes::<u32>(instr.ops[operand]) };
-    let mut left = mask;
-    while left != 0 {
-        let members = masks[left.trailing_zeros() as usize % LANES];
-        let same = lanes_of(left).filter(|lane| masks[*lane] == members);
-        let group = same.fold(0, |bits, lane| bits | 1 << lane);
-        left &= !group;
-        machine.mask = group;
-        operation(machine, members & mask);
-    }
-    machine.mask = mask;
+    operation(machine, instr);
     Flow::Next
+}
+
+/// Runs `operation` in a frame of its own, with the operands of all lanes that wait at such an instruction.
+///
+/// # Safety
+/// As [`together`].
+#[cold]
+unsafe fn from_apart(
+    machine: &mut Machine<'_>,
+    instr: &Instr,
+    joint: &Joint,
+    operation: &dyn Fn(&mut Machine<'_>, &Instr),
+) -> Flow {
+    const OPERAND: usize = LANES * 8;
+    let (mask, base) = (machine.mask, machine.base);
+    // SAFETY: the members are a u32 register or constant by this function's contract.
+    let masks = unsafe { machine.lanes::<u32>(instr.ops[joint.members]) };
+    let members = lanes_of(mask).fold(0, |bits, lane| bits | masks[lane]);
+    let others = machine.waiting_at(instr, members & !mask);
+    let groups = || std::iter::once(((*instr, base), mask)).chain(others.iter().copied());
+    let mut frame = [Line([0; 64]); 8 * OPERAND / size_of::<Line>()];
+    let start = frame.as_mut_ptr().cast::<u8>();
+    let mut all = 0;
+    for ((other, base), mask) in groups() {
+        machine.set_base(base);
+        for (operand, bytes) in joint.sources {
+            // SAFETY: the lanes wait at `other` in this frame, and it is of the same kind as the current one.
+            unsafe {
+                let from = machine.source::<u8>(other.ops[*operand]);
+                copy_lanes(from, start.add(operand * OPERAND), *bytes, mask);
+            }
+        }
+        all |= mask;
+    }
+    let own = Instr { ops: std::array::from_fn(|operand| (operand * OPERAND) as u32), ..*instr };
+    machine.frame = start;
+    machine.mask = all;
+    operation(machine, &own);
+    for ((other, base), mask) in groups() {
+        machine.set_base(base);
+        for (operand, bytes) in joint.targets {
+            // SAFETY: as above.
+            unsafe {
+                let to = machine.target::<u8>(other.ops[*operand]);
+                copy_lanes(start.add(operand * OPERAND), to, *bytes, mask);
+            }
+        }
+    }
+    machine.set_base(base);
+    machine.mask = mask;
+    machine.go_on_apart(all & !mask)
+}
+
+/// Copies the lanes in `mask` of a register, `bytes` bytes each, or 0 for a predicate.
+///
+/// # Safety
+/// Both are registers of that width, or constants at `from`.
+unsafe fn copy_lanes(from: *const u8, to: *mut u8, bytes: usize, mask: u32) {
+    // SAFETY: registers have 32 lanes, and predicates 4 bytes.
+    unsafe {
+        if bytes == 0 {
+            let (from, to) = (from.cast::<u32>(), to.cast::<u32>());
+            *to = *to & !mask | *from & mask;
+            return;
+        }
+        for lane in lanes_of(mask) {
+            to.add(lane * bytes).copy_from_nonoverlapping(from.add(lane * bytes), bytes);
+        }
+    }
 }
 
 /// bar.warp.sync: `ops[0]` is the member mask.
@@ -63,7 +164,10 @@ pub(crate) fn synchronize() -> Handler {
     unsafe fn run(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
-        unsafe { meet(machine, instr, 0) }.unwrap_or(Flow::Next)
+        unsafe {
+            let joint = Joint { members: 0, sources: &[(0, 4)], targets: &[] };
+            together(machine, instr, &joint, |_, _| {})
+        }
     }
     run
 }
@@ -74,7 +178,9 @@ pub(crate) fn vote(mode: &str) -> Option<Handler> {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
-            each_group(machine, instr, 2, |machine, members| {
+            let targets: &[(usize, usize)] = if MODE == b'b' { &[(0, 4)] } else { &[(0, 0)] };
+            let joint = Joint { members: 2, sources: &[(1, 0), (2, 4)], targets };
+            each_group(machine, instr, &joint, |machine, instr, members| {
                 let bits = machine.predicate(instr.ops[1]) & members;
                 if MODE == b'b' {
                     machine.set_lanes(instr.ops[0], &[bits; LANES]);
@@ -116,7 +222,8 @@ pub(crate) fn elect() -> Handler {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
-            each_group(machine, instr, 2, |machine, members| {
+            let joint = Joint { members: 2, sources: &[(2, 4)], targets: &[(0, 4), (1, 0)] };
+            each_group(machine, instr, &joint, |machine, instr, members| {
                 let leader = members.trailing_zeros();
                 machine.set_lanes(instr.ops[0], &[leader; LANES]);
                 machine.set_predicate(instr.ops[1], 1_u32.checked_shl(leader).unwrap_or(0));
@@ -162,43 +269,6 @@ fn shuffled<const MODE: u8>(mask: u32, operands: &[[u32; LANES]; 3]) -> ([u32; L
     (results, valid)
 }
 
-/// shfl.sync of lanes of which some wait at another such instruction: compilers give each side of a branch its own.
-///
-/// # Safety
-/// `instr` is a `shfl` of this mode, the current instruction.
-#[cold]
-unsafe fn shuffle_apart<const MODE: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
-    let (mask, base) = (machine.mask, machine.base);
-    // SAFETY: `ops[4]` is a u32 register or constant by this function's contract.
-    let masks = unsafe { machine.lanes::<u32>(instr.ops[4]) };
-    let members = lanes_of(mask).fold(0, |bits, lane| bits | masks[lane]);
-    let others = machine.waiting_at(instr, members & !mask);
-    let groups = || std::iter::once(((*instr, base), mask)).chain(others.iter().copied());
-    let (mut operands, mut all) = ([[0; LANES]; 3], 0);
-    for ((other, base), mask) in groups() {
-        machine.set_base(base);
-        for (to, operand) in operands.iter_mut().zip(1..) {
-            // SAFETY: the lanes wait at this instruction in this frame, and it is of the same kind as the current one.
-            let from = unsafe { machine.lanes::<u32>(other.ops[operand]) };
-            lanes_of(mask).for_each(|lane| to[lane] = from[lane]);
-        }
-        all |= mask;
-    }
-    let (results, valid) = shuffled::<MODE>(all, &operands);
-    for ((other, base), mask) in groups() {
-        machine.set_base(base);
-        machine.mask = mask;
-        // SAFETY: as above.
-        unsafe {
-            machine.set_lanes(other.ops[0], &results);
-            machine.set_predicate(other.ops[5], valid);
-        }
-    }
-    machine.set_base(base);
-    machine.mask = mask;
-    machine.go_on_apart(all & !mask)
-}
-
 /// shfl of 32-bit values: `ops[0]` and the predicate `ops[5]` from the value `ops[1]`, lane `ops[2]`, clamp and segment
 /// `ops[3]`, members `ops[4]`.
 pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
@@ -206,19 +276,15 @@ pub(crate) fn shuffle(mode: &str) -> Option<Handler> {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
-            let apart = machine.force;
-            if let Some(flow) = meet(machine, instr, 4) {
-                return flow;
-            }
-            if apart && instr.aux != 0 {
-                return shuffle_apart::<MODE>(machine, instr);
-            }
-            let operands = [1, 2, 3].map(|operand| machine.lanes::<u32>(instr.ops[operand]));
-            let (results, valid) = shuffled::<MODE>(machine.mask, &operands);
-            machine.set_lanes(instr.ops[0], &results);
-            machine.set_predicate(instr.ops[5], valid);
+            let sources = &[(1, 4), (2, 4), (3, 4), (4, 4)];
+            let joint = Joint { members: 4, sources, targets: &[(0, 4), (5, 0)] };
+            together(machine, instr, &joint, |machine, instr| {
+                let operands = [1, 2, 3].map(|operand| machine.lanes::<u32>(instr.ops[operand]));
+                let (results, valid) = shuffled::<MODE>(machine.mask, &operands);
+                machine.set_lanes(instr.ops[0], &results);
+                machine.set_predicate(instr.ops[5], valid);
+            })
         }
-        Flow::Next
     }
     Some(match mode {
         "up" => run::<b'u'>,
@@ -235,7 +301,10 @@ pub(crate) fn matching(all: bool, bytes: u32) -> Option<Handler> {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
-            each_group(machine, instr, 2, |machine, members| {
+            let sources: &[(usize, usize)] =
+                if size_of::<T>() == 8 { &[(1, 8), (2, 4)] } else { &[(1, 4), (2, 4)] };
+            let targets: &[(usize, usize)] = if ALL { &[(0, 4), (3, 0)] } else { &[(0, 4)] };
+            each_group(machine, instr, &Joint { members: 2, sources, targets }, |machine, instr, members| {
                 let values = machine.lanes::<T>(instr.ops[1]);
                 let same = |lane: usize| {
                     lanes_of(members)
@@ -262,13 +331,15 @@ pub(crate) fn matching(all: bool, bytes: u32) -> Option<Handler> {
     })
 }
 
+const REDUCTION: Joint = Joint { members: 2, sources: &[(1, 4), (2, 4)], targets: &[(0, 4)] };
+
 /// redux.sync: `ops[0]` reduces `ops[1]` over the members `ops[2]`.
 pub(crate) fn reduce(operation: &str, kind: Type) -> Option<Handler> {
     unsafe fn run<const OPERATION: u8>(machine: &mut Machine<'_>, instr: &Instr) -> Flow {
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
-            each_group(machine, instr, 2, |machine, members| {
+            each_group(machine, instr, &REDUCTION, |machine, instr, members| {
                 let values = machine.lanes::<u32>(instr.ops[1]);
                 let values = lanes_of(members).map(|lane| values[lane]);
                 let signed = |value: u32| value.cast_signed();
@@ -308,7 +379,7 @@ pub(crate) fn reduce_floats(operation: &str, absolute: bool, propagate: bool) ->
         // SAFETY: the operands have the kinds and widths that the constructor of this handler documents (contract of
         // `Handler`).
         unsafe {
-            each_group(machine, instr, 2, |machine, members| {
+            each_group(machine, instr, &REDUCTION, |machine, instr, members| {
                 let values = machine.lanes::<f32>(instr.ops[1]);
                 let values =
                     lanes_of(members).map(|lane| if ABSOLUTE { values[lane].abs() } else { values[lane] });

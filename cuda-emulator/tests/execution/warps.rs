@@ -86,6 +86,53 @@ fn shuffles_on_both_sides_of_a_branch_meet() {
     }
 }
 
+/// The result of a lane.
+type Expected = fn(u32) -> u32;
+
+#[test]
+fn joint_operations_on_both_sides_of_a_branch_meet() {
+    // `n` is the side's register: of the result, the value of 64 bits, and the predicate.
+    let cases: [(&str, Expected); 6] = [
+        ("vote.sync.ballot.b32 %r{n}, %p{n}, -1;", |_| 0xaaaa_aaaa),
+        ("vote.sync.any.pred %p1, %p{n}, -1; selp.u32 %r{n}, 1, 0, %p1;", |_| 1),
+        ("redux.sync.add.u32 %r{n}, %r0, -1;", |_| 496),
+        ("match.any.sync.b64 %r{n}, %d{n}, -1;", |lane| 3 << (lane & 30)),
+        ("match.all.sync.b64 %r{n}|%p1, %d{n}, -1;", |_| 0),
+        (
+            "elect.sync %r{n}|%p1, -1; selp.u32 %r{n}, 100, %r{n}, %p1;",
+            |lane| if lane == 0 { 100 } else { 0 },
+        ),
+    ];
+    for (operation, expected) in cases {
+        let side = |register: usize| {
+            let operation = operation.replace("{n}", &register.to_string());
+            format!(
+                "setp.eq.u32 %p{register}, %r3, 1; shr.u64 %d{register}, %d9, 1; {operation} mov.u32 %r1, %r{register};"
+            )
+        };
+        let found = run(
+            &format!(
+                "and.b32 %r3, %r0, 1; cvt.u64.u32 %d9, %r0; setp.lt.u32 %p0, %r0, 5; @%p0 bra FIRST; {} bra JOIN; FIRST: {} JOIN:",
+                side(4),
+                side(5)
+            ),
+            32,
+        );
+        assert_eq!(found, (0..32).map(expected).collect::<Vec<u32>>(), "{operation}");
+    }
+}
+
+#[test]
+fn lanes_that_synchronise_on_both_sides_of_a_branch_go_on() {
+    // The lanes of one side wait for what the other side stores after both have met.
+    let words = run(
+        "setp.lt.u32 %p0, %r0, 5; @%p0 bra FIRST; bar.warp.sync -1; SPIN: ld.volatile.u32 %r1, [%d0]; setp.eq.u32 %p1, %r1, 0;
+         @%p1 bra SPIN; bra JOIN; FIRST: bar.warp.sync -1; mov.u32 %r1, 9; st.volatile.u32 [%d1], %r1; JOIN:",
+        32,
+    );
+    assert_eq!(words, [9; 32]);
+}
+
 #[test]
 fn member_masks_may_name_lanes_that_are_gone() {
     let sums = run(
