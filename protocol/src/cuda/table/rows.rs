@@ -567,7 +567,7 @@ pub const ROWS: &[Row] = &[
     Row::new(Opcode::cuGraphUpload, "forward", 3, &[field::<GraphExecId>("exec", "GraphExecId"), field::<StreamId>("stream", "StreamId")], &[]),
     Row::new(Opcode::cuGraphExecGetFlags, "forward", 3, &[field::<GraphExecId>("exec", "GraphExecId")], &[field::<u64>("flags", "u64")]),
     Row::new(Opcode::cuGraphExecUpdate_v2, "custom", 3, &[field::<GraphExecId>("exec", "GraphExecId"), field::<GraphId>("graph", "GraphId")], &[field::<i32>("status", "i32"), field::<i32>("result", "i32"), field::<GraphNodeId>("error_node", "GraphNodeId"), field::<GraphNodeId>("error_from_node", "GraphNodeId")]),
-    Row::new(Opcode::cuGraphNodeSetEnabled, "forward", 3, &[field::<GraphExecId>("exec", "GraphExecId"), field::<GraphNodeId>("node", "GraphNodeId"), field::<u32>("enabled", "u32")], &[]),
+    Row::new(Opcode::cuGraphNodeSetEnabled, "custom", 3, &[field::<GraphExecId>("exec", "GraphExecId"), field::<GraphNodeId>("node", "GraphNodeId"), field::<u32>("enabled", "u32")], &[]),
     Row::new(Opcode::cuGraphNodeGetEnabled, "forward", 3, &[field::<GraphExecId>("exec", "GraphExecId"), field::<GraphNodeId>("node", "GraphNodeId")], &[field::<u32>("enabled", "u32")]),
     Row::new(Opcode::cuGraphInstantiateWithFlags, "create", 3, &[field::<GraphExecId>("exec", "GraphExecId"), field::<GraphId>("graph", "GraphId"), field::<u64>("flags", "u64")], &[]),
     Row::new(Opcode::graph_instantiate_for_device, "custom", 3, &[field::<GraphId>("graph", "GraphId"), field::<u64>("flags", "u64"), field::<StreamId>("upload", "StreamId"), field::<u32>("with_params", "u32")], &[field::<GraphExecId>("exec", "GraphExecId"), field::<i32>("status", "i32"), field::<i32>("result", "i32"), field::<GraphNodeId>("error_node", "GraphNodeId")]),
