@@ -13,14 +13,15 @@ use super::cache::{Entry, Key, c_compiler_version};
 use crate::paths::Paths;
 use crate::progress::{output_of, say};
 
-/// Beginnings of the names of environment variables that change what is compiled, or how the emulator behaves.
-const VARIABLES: [&str; 7] = [
+/// Beginnings of the names of environment variables that change what is compiled, or how the emulator or loom behaves.
+const VARIABLES: [&str; 8] = [
     "CARGO_PROFILE_",
     "CARGO_BUILD_",
     "CARGO_ENCODED_RUSTFLAGS",
     "RUSTFLAGS",
     "RUSTC",
     "CUDA_EMULATOR_",
+    "LOOM_",
     "VHOST_CUDA_TEST_",
 ];
 

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, pipe};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{Outcome, PACKAGE, TestArguments, cargo};
@@ -15,9 +15,13 @@ use crate::build::{EMULATOR, Selection, Stack};
 use crate::emulator;
 use crate::paths::Paths;
 use crate::progress::{duration, output_of};
+use crate::setup::inputs;
 
 /// The test program of the lanes' hand-off. It has tests only where it is built with loom's atomics.
 const MODEL: &str = "model";
+/// All that it is made of, and what makes it.
+const MODEL_SOURCES: [&str; 5] =
+    ["protocol/ring", "Cargo.toml", "Cargo.lock", ".cargo", "xtask/src/test/unit.rs"];
 /// Test programs that take longer are listed.
 const LONG: Duration = Duration::from_secs(1);
 
@@ -34,7 +38,17 @@ pub(super) fn run(paths: &Paths, stack: &Stack, arguments: &TestArguments) -> Re
         let own = ["--no-fail-fast", "--tests"];
         passed &= report.run(cargo::command(paths, stack, Selection::Emulator, &own, arguments)?)?;
     }
-    passed &= report.run(model(paths, arguments))?;
+    // Tests that the command line selects are not the whole check.
+    let if_changed = arguments.if_changed && arguments.arguments.is_empty();
+    let check = || -> Result<()> {
+        ensure!(report.run(model(paths, arguments))?, "The test program {MODEL} failed");
+        Ok(())
+    };
+    let sources = || inputs::files(inputs::toolchain()?, &paths.root, &MODEL_SOURCES);
+    if let Err(error) = inputs::unless_passed(paths, MODEL, if_changed, sources, check) {
+        println!("{error:#}");
+        passed = false;
+    }
     println!("{}", report.text());
     Ok(if passed { Outcome::Passed } else { Outcome::Failed })
 }
