@@ -3,7 +3,7 @@
 //! A front-end and driver in one, with its own guest memory, that can send any message a test needs.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -264,6 +264,26 @@ impl FakeFrontend {
             self.start_queue(queue, base)?;
         }
         saved
+    }
+
+    /// Loads a state as a VMM does in a machine that runs. An error: the device refuses. The machine goes on at the beginning of its queues.
+    pub fn load(&mut self, state: &[u8]) -> Result<()> {
+        for queue in 0..self.rings.len() {
+            self.stop_queue(queue)?;
+        }
+        let (reader, mut writer) = std::io::pipe()?;
+        let (direction, phase) = (VhostTransferStateDirection::LOAD, VhostTransferStatePhase::STOPPED);
+        self.vhost.set_device_state_fd(direction, phase, reader.into())?;
+        // A device that refuses reads no further.
+        let _ = writer.write_all(state);
+        drop(writer);
+        let loaded = self.vhost.check_device_state();
+        self.memory.write_slice(&vec![0; (BUFFERS - RINGS) as usize], GuestAddress(RINGS))?;
+        for queue in 0..self.rings.len() {
+            self.rings[queue] = Ring::new(self.memory.clone(), RINGS + queue as u64 * QUEUE_BYTES)?;
+            self.start_queue(queue, 0)?;
+        }
+        Ok(loaded?)
     }
 
     fn saved(&self) -> Result<Vec<u8>> {

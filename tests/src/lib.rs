@@ -14,6 +14,7 @@ pub mod fatbin;
 pub mod frontend;
 pub mod image;
 pub mod metrics;
+pub mod mover;
 pub mod plugin;
 pub mod program;
 pub mod ring;

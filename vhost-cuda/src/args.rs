@@ -205,8 +205,8 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true)]
     pub allow_pageable_access: bool,
 
-    /// Allow saving or migrating a machine while its programs use the GPU. Their sessions do not move with it:
-    /// programs of the saved machine lose them. Without this option such a machine cannot be saved.
+    /// Allow saving, loading or migrating a machine although a session of its programs cannot go along, which is lost then.
+    /// Without this option such a machine is refused.
     #[arg(long, hide_short_help = true)]
     pub lose_sessions: bool,
 

@@ -178,6 +178,25 @@ impl ImageCache {
         Ok(())
     }
 
+    /// Returns the images of these owners, with their digests and lengths.
+    pub fn of(&self, owners: &[Owner]) -> Vec<(Owner, [u8; DIGEST_BYTES], u64, Arc<File>)> {
+        let state = self.state.lock();
+        let images = state.images.iter().filter(|(key, _)| owners.contains(&key.owner));
+        images.map(|(key, image)| (key.owner, key.digest, image.bytes, image.file.clone())).collect()
+    }
+
+    /// Stores an image of `bytes` bytes that comes with a machine.
+    ///
+    /// Errors: those of [`Self::serve`]'s workers. The image is not there then.
+    pub fn add(&self, file: File, bytes: u64, owner: Owner, digest: [u8; DIGEST_BYTES]) -> io::Result<()> {
+        self.keep(file, bytes, Key { owner, digest })
+    }
+
+    /// The bytes that all images may have.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
     /// Returns all images for the next program, the least recently used one first.
     pub fn save(&self, files: &mut Leaving) -> Vec<SavedImage> {
         let state = self.state.lock();

@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use vhost_cuda_common::parts;
 use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::effort;
 use vhost_cuda_tests::frontend::{CallParts, FakeFrontend, PATIENCE, SLOTS};
 use vhost_cuda_tests::ring::{Descriptor, WRITE};
 use vhost_cuda_tests::suite::{Kit, Suite};
 use vhost_cuda_tests::tracer::HeldInExit;
-use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, FIRST_HANDLE, Opcode};
 use virtio_cuda_protocol::transport::{
     Hello, OP_CLOSE, OP_HELLO, OP_OPEN, Open, PROTOCOL_VERSION, REPLY_NO_RESOURCES, REPLY_OK,
     REPLY_SESSION_LOST, RequestHeader,
@@ -32,6 +34,11 @@ const BOUND: Duration = Duration::from_secs(9);
 const SOON: Duration = Duration::from_secs(1);
 /// The limit of open files for one machine with 16 sessions, and hardly another machine.
 const FEW_FILES: u64 = 576;
+/// States that lie, one after the other.
+const LIES: u64 = 40;
+/// The names of a context and an event.
+const CONTEXT: u64 = FIRST_HANDLE + 4;
+const EVENT: u64 = FIRST_HANDLE + 32;
 /// The maximum time for which others may stall.
 pub const STALL: Duration = Duration::from_secs(2);
 
@@ -54,13 +61,14 @@ pub fn collect(suite: &mut Suite) {
         emulated(&["--log-level", "info"]),
         repeated_messages,
     );
-    attack_with(suite, "faults::saving_with_sessions", emulated(&[]), saving_with_sessions);
+    attack_with(suite, "faults::saving_with_sessions", emulated(&["--gpus", "0"]), saving_with_sessions);
     attack_with(
         suite,
         "faults::saving_that_loses_sessions",
-        emulated(&["--lose-sessions"]),
+        emulated(&["--lose-sessions", "--gpus", "0"]),
         saving_that_loses_sessions,
     );
+    attack_with(suite, "faults::states_that_lie", emulated(&["--gpus", "0"]), states_that_lie);
     let few_files = DaemonOptions { open_files: Some(FEW_FILES), ..emulated(&["--max-sessions", "16"]) };
     attack_with(suite, "faults::descriptors_run_out", few_files, descriptors_run_out);
     suite.test("faults::options_that_do_not_fit", |kit: &Kit| options_that_do_not_fit(kit));
@@ -352,12 +360,50 @@ fn options_that_do_not_fit(kit: &Kit) -> Result<()> {
 }
 
 /// A snapshot would lose the sessions of running programs.
+/// A session with memory that another process may open, which does not go along.
+fn offering(frontend: &mut FakeFrontend) -> Result<u64> {
+    let session = with_memory(frontend)?;
+    let event = [EVENT.to_le_bytes().as_slice(), &6_u32.to_le_bytes()].concat();
+    let calls = [(Opcode::cuEventCreate, &event[..]), (Opcode::cuIpcGetEventHandle, &EVENT.to_le_bytes())];
+    for (opcode, arguments) in calls {
+        let answer = frontend.call(session, &CallParts::new(opcode, arguments).context(CONTEXT))?;
+        ensure!(answer.result == 0, "{opcode:?} answered {}", answer.result);
+    }
+    Ok(session)
+}
+
+/// A session with device memory.
+fn with_memory(frontend: &mut FakeFrontend) -> Result<u64> {
+    let session = frontend.open_session()?;
+    let retain = [0_u32.to_le_bytes().as_slice(), &CONTEXT.to_le_bytes()].concat();
+    let calls = [
+        CallParts::new(Opcode::session_hello, &CALL_TABLE_VERSION.to_le_bytes()),
+        CallParts::new(Opcode::cuDevicePrimaryCtxRetain, &retain),
+        CallParts::new(Opcode::cuMemAlloc_v2, &4096_u64.to_le_bytes()).context(CONTEXT),
+    ];
+    for call in calls {
+        let answer = frontend.call(session, &call)?;
+        ensure!(answer.result == 0, "call {:#x} answered {}", call.opcode, answer.result);
+    }
+    Ok(session)
+}
+
 fn saving_with_sessions(target: &mut Target) -> Result<()> {
     let mut frontend = target.connect()?;
-    let session = frontend.open_session()?;
-    ensure!(frontend.save().is_err(), "a machine with an open session was saved");
+    let session = with_memory(&mut frontend)?;
+    let with_session = frontend.save()?;
+    ensure!(frontend.call(session, &allocation())?.result == 0, "the session does not go on");
+    let closed = frontend.close(session)?;
+    ensure!(closed.status == REPLY_OK, "close was answered with status {} after saving", closed.status);
+    frontend.load(&with_session)?;
+    ensure!(frontend.call(session, &allocation())?.result == 0, "the loaded session does not go on");
+    let closed = frontend.close(session)?;
+    ensure!(closed.status == REPLY_OK, "close was answered with status {} after loading", closed.status);
+
+    let session = offering(&mut frontend)?;
+    ensure!(frontend.save().is_err(), "a session was saved that cannot go along");
     target.daemon.wait_until("the reason is in the log", PATIENCE, |daemon| {
-        daemon.log().contains("1 sessions are open and would be lost")
+        daemon.log().contains("(fake-frontend 4711) cannot go along: ")
     })?;
     let closed = frontend.close(session)?;
     ensure!(closed.status == REPLY_OK, "close was answered with status {} after the refusal", closed.status);
@@ -367,10 +413,76 @@ fn saving_with_sessions(target: &mut Target) -> Result<()> {
 
 fn saving_that_loses_sessions(target: &mut Target) -> Result<()> {
     let mut frontend = target.connect()?;
-    let session = frontend.open_session()?;
+    let (lost, kept) = (offering(&mut frontend)?, with_memory(&mut frontend)?);
     let state = frontend.save()?;
-    ensure!(state.ends_with(&session.to_le_bytes()), "the state does not name session {session}");
+    for session in [lost, kept] {
+        let closed = frontend.close(session)?;
+        ensure!(closed.status == REPLY_OK, "close was answered with status {} after saving", closed.status);
+    }
+    frontend.load(&state)?;
+    let closed = [lost, kept].map(|session| frontend.close(session).map(|reply| reply.status));
+    let closed = closed.into_iter().collect::<Result<Vec<_>>>()?;
+    ensure!(closed == [REPLY_SESSION_LOST, REPLY_OK], "close was answered with {closed:?} after loading");
+    Ok(())
+}
+
+fn allocation() -> CallParts {
+    CallParts::new(Opcode::cuMemAlloc_v2, &4096_u64.to_le_bytes()).context(CONTEXT)
+}
+
+/// Changes some part of a state, whose digest is right again, or cuts it.
+fn changed(state: &[u8], random: &mut fastrand::Rng) -> Result<Vec<u8>> {
+    let (head, mut from) = state.split_at(12);
+    let (mut parts, mut part) = (Vec::new(), Vec::new());
+    while let Ok(kind) = parts::read(&mut from, &mut part) {
+        parts.push((kind, part.clone()));
+    }
+    let mut changed = head.to_vec();
+    for _ in 0..random.u32(1..4) {
+        let at = random.usize(..parts.len());
+        let (kind, part) = &mut parts[at];
+        match random.u32(..6) {
+            0 => drop(parts.remove(at)),
+            1 => *kind = random.u16(..64),
+            2 => part.truncate(random.usize(..=part.len())),
+            3 => {
+                let copy = parts[random.usize(..parts.len())].clone();
+                parts.insert(at, copy);
+            }
+            _ if part.is_empty() => {}
+            _ => {
+                let place = random.usize(..part.len());
+                part[place] = random.u8(..);
+            }
+        }
+    }
+    for (kind, part) in &parts {
+        parts::write(&mut changed, *kind, &[part])?;
+    }
+    if random.u32(..8) == 0 {
+        changed.truncate(random.usize(..changed.len()));
+    }
+    Ok(changed)
+}
+
+/// Whatever a state says, the daemon refuses it or has a session, and serves others.
+fn states_that_lie(target: &mut Target) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(effort::seed()?.unwrap_or(55));
+    let mut frontend = target.connect()?;
+    let session = with_memory(&mut frontend)?;
+    let state = frontend.save()?;
+    let mut loaded = 0;
+    for round in 0..effort::rounds(LIES)? {
+        loaded += u32::from(frontend.load(&changed(&state, &mut random)?).is_ok());
+        if round % 8 == 0 {
+            others_are_served(&target.daemon, "after a state that lies")?;
+        }
+        if frontend.is_disconnected() {
+            frontend = target.connect()?;
+        }
+    }
+    frontend.load(&state).with_context(|| format!("after {loaded} others"))?;
     let closed = frontend.close(session)?;
-    ensure!(closed.status == REPLY_OK, "close was answered with status {} after saving", closed.status);
+    ensure!(closed.status == REPLY_OK, "close was answered with status {} in the end", closed.status);
     Ok(())
 }

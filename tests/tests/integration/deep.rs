@@ -2,6 +2,7 @@
 
 //! Deep suspensions: the driver's objects of a session end, too, and are made again. What programs print must be the same as without.
 
+mod moved;
 mod renewed;
 mod saved;
 
@@ -59,6 +60,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("deep::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
     saved::collect(suite);
     renewed::collect(suite);
+    moved::collect(suite);
 }
 
 /// Suspends the only session deeply, and returns its part of the answer.

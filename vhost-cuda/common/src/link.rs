@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustix::net::{SendFlags, send};
 use virtio_cuda_protocol::transport::MemEntry;
@@ -20,11 +21,13 @@ use crate::account::{Share, Terms};
 
 /// The version of what follows, and of what workers ask on their other sockets ([`crate::images`], [`crate::exchange`]). It changes
 /// with every frame that a worker of the release before would not understand, or would send differently.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The first version with [`TO_SAVE`], [`TO_SAVED`] and [`TO_LOAD`].
 pub const VERSION_OF_SAVING: u32 = 3;
 /// The first version with [`TO_LEAVE`], [`TO_STAY`] and [`TO_ENTER`].
 pub const VERSION_OF_ENTERING: u32 = 4;
+/// The first version with [`TO_STOP`], [`ENTERS_STOPPED`] and [`WITH_NOTHING`].
+pub const VERSION_OF_STOPPING: u32 = 5;
 /// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
 /// state, so their workers cannot come.
 pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
@@ -111,6 +114,18 @@ pub const TO_STAY: u32 = 20;
 ///
 /// The account has the counter of the worker before, which has ended when this one charges the machine again.
 pub const TO_ENTER: u32 = 21;
+
+/// [`ToWorker::flags`] of [`TO_ENTER`]: the session's machine is stopped. Until [`TO_STAY`], before which guest memory comes, the worker
+/// neither maps guest memory nor executes a call.
+pub const ENTERS_STOPPED: u32 = 1;
+
+/// [`ToWorker::kind`]: the session's machine stops. The worker ends the calls that are under way, takes nothing more from lanes, and waits
+/// until the device has done the session's work. The payload is the time for that in milliseconds (`u32`). The answer is as for
+/// [`TO_RECIPE`]; with a reason, it may still write to guest memory. In both cases all goes on at [`TO_STAY`], and the daemon sends no
+/// request of the program before.
+///
+/// A [`TO_LEAVE`] meanwhile writes a copy of the session, which stays stopped.
+pub const TO_STOP: u32 = 22;
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -202,6 +217,8 @@ pub const POOL_BLOCK_BYTES: u64 = 8 << 20;
 ///
 /// Contents that come back are not kept in host memory, so that each of two sessions can leave to where the other one was.
 pub const IN_PIECES: u32 = 1;
+/// [`MoveTerms::flags`]: a session is suspended also if it has no memory that moves.
+pub const WITH_NOTHING: u32 = 2;
 
 /// Payload of [`TO_SUSPEND`] and [`TO_RESUME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -209,7 +226,7 @@ pub const IN_PIECES: u32 = 1;
 pub struct MoveTerms {
     /// The maximum time in milliseconds until running calls and the device's work must have ended.
     pub deadline_ms: u32,
-    /// [`IN_PIECES`], or zero.
+    /// [`IN_PIECES`] and [`WITH_NOTHING`].
     pub flags: u32,
     /// The maximum host memory for contents, in bytes.
     pub budget_bytes: u64,
@@ -226,6 +243,11 @@ impl MoveTerms {
     /// Returns whether as much moves as there is room for.
     pub fn is_in_pieces(&self) -> bool {
         self.flags & IN_PIECES != 0
+    }
+
+    /// Returns whether a session without memory that moves is suspended, too.
+    pub fn is_with_nothing(&self) -> bool {
+        self.flags & WITH_NOTHING != 0
     }
 }
 
@@ -435,7 +457,7 @@ pub fn region_of(payload: &[u8]) -> io::Result<Region> {
 
 /// Returns the terms of a [`TO_SUSPEND`] or [`TO_RESUME`] frame. `None` for a payload of the wrong size, or with unknown flags.
 pub fn move_terms_of(payload: &[u8]) -> Option<MoveTerms> {
-    MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !IN_PIECES == 0)
+    MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !(IN_PIECES | WITH_NOTHING) == 0)
 }
 
 /// Returns the request of a [`TO_PROFILE`] frame. `None` for a payload of the wrong size.
@@ -446,6 +468,11 @@ pub fn profile_request(payload: &[u8]) -> Option<u32> {
 /// Returns the bytes of a [`TO_POOL`], [`TO_LOAD`] or [`TO_ENTER`] frame. `None` for a payload of the wrong size.
 pub fn pool_of(payload: &[u8]) -> Option<u64> {
     u64::read_from_bytes(payload).ok()
+}
+
+/// Returns the time of a [`TO_STOP`] frame. `None` for a payload of the wrong size.
+pub fn stop_time_of(payload: &[u8]) -> Option<Duration> {
+    u32::read_from_bytes(payload).ok().map(|millis| Duration::from_millis(millis.into()))
 }
 
 /// Returns the answer of a worker to [`TO_SUSPEND`] or [`TO_RESUME`]. `None` for a payload of the wrong size, or with an unknown

@@ -73,6 +73,28 @@ pub mod kind {
     pub const REQUEST: u16 = 35;
     /// Digests of the chunks of a piece of memory.
     pub const DIGESTS: u16 = 36;
+    /// The host that the session leaves with its machine.
+    pub const HOST: u16 = 37;
+
+    // The kinds below are those of the state of a machine.
+
+    /// Its queues, and its sessions that do not go along.
+    pub const MACHINE: u16 = 48;
+    /// An image of device code: its user, length and digest. Its bytes follow in [`PIECE`]s.
+    pub const IMAGE: u16 = 49;
+    /// The next bytes of an image.
+    pub const PIECE: u16 = 50;
+    /// What the daemon knows of a session. The session follows as it goes from one worker to another, up to [`END`].
+    pub const MEMBER: u16 = 51;
+    /// In place of the rest of a session: it does not go along.
+    pub const LOST: u16 = 52;
+    /// The end of the machine's state.
+    pub const LAST: u16 = 53;
+
+    /// Returns whether a part is of a session that goes from one worker to another.
+    pub fn is_of_session(kind: u16) -> bool {
+        (STATE..=HOST).contains(&kind) || [CONTENTS, CHUNK, END].contains(&kind)
+    }
 }
 
 /// Writes rows of equal length, in as many parts as they need.
@@ -119,6 +141,16 @@ pub struct Contents {
 }
 
 impl Head {
+    /// Returns the length of the contents.
+    ///
+    /// Errors: `InvalidData` for what is no part, too long, or of an unknown version.
+    fn check(&self) -> io::Result<usize> {
+        if self.magic != MAGIC || self.version != VERSION || self.bytes > MAX_BYTES {
+            return Err(malformed("it is no part of a saved session that this program knows"));
+        }
+        Ok(self.bytes as usize)
+    }
+
     fn digest(&self, contents: &[&[u8]]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.as_bytes()[..16]);
@@ -149,16 +181,26 @@ pub fn write(mut to: impl Write, kind: u16, contents: &[&[u8]]) -> io::Result<()
 pub fn read(mut from: impl Read, contents: &mut Vec<u8>) -> io::Result<u16> {
     let mut head = Head::new_zeroed();
     from.read_exact(head.as_mut_bytes())?;
-    let Head { magic, kind, version, bytes, digest } = head;
-    if magic != MAGIC || version != VERSION || bytes > MAX_BYTES {
-        return Err(malformed("it is no part of a saved session that this program knows"));
-    }
-    contents.resize(bytes as usize, 0);
+    contents.resize(head.check()?, 0);
     from.read_exact(contents)?;
-    if head.digest(&[contents]) != digest {
+    if head.digest(&[contents]) != head.digest {
         return Err(malformed("a part has changed since it was written (its digest differs)"));
     }
-    Ok(kind)
+    Ok(head.kind)
+}
+
+/// Reads the next part as it is, head and all, in place of what is in `part`. Returns its kind. Its digest is not compared: whoever
+/// uses it does that.
+///
+/// Errors: as for [`read`].
+pub fn copy(mut from: impl Read, part: &mut Vec<u8>) -> io::Result<u16> {
+    let mut head = Head::new_zeroed();
+    from.read_exact(head.as_mut_bytes())?;
+    part.clear();
+    part.extend_from_slice(head.as_bytes());
+    part.resize(part.len() + head.check()?, 0);
+    from.read_exact(&mut part[size_of::<Head>()..])?;
+    Ok(head.kind)
 }
 
 /// Returns the error of a stream that is malformed.
@@ -188,6 +230,20 @@ mod tests {
         assert_eq!(read(&mut from, &mut contents).unwrap(), kind::CHUNK);
         assert_eq!(contents, b"address");
         assert_eq!(read(&mut from, &mut contents).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_copy_of_a_part_is_the_part() {
+        let stream = written();
+        let (mut from, mut part, mut copy) = (&stream[..], Vec::new(), Vec::new());
+        while let Ok(found) = super::copy(&mut from, &mut part) {
+            assert!([kind::SESSION, kind::CHUNK].contains(&found));
+            copy.extend_from_slice(&part);
+        }
+        assert!(from.is_empty() && copy == stream);
+        let mut long = stream;
+        long[8..16].copy_from_slice(&(MAX_BYTES + 1).to_le_bytes());
+        assert!(super::copy(&long[..], &mut part).is_err() && part.capacity() as u64 <= 2 * MAX_BYTES);
     }
 
     #[test]

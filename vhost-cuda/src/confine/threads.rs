@@ -107,6 +107,16 @@ pub fn outside(job: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Runs `work` in a thread that is not confined, and waits for it. `None` if there is no thread.
+pub fn ask_outside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, result) = channel();
+    outside(move || {
+        // Jobs of others wait for the thread of `outside`, so the work has one of its own.
+        let _ = thread::Builder::new().name("outside-work".into()).spawn(move || sender.send(work()));
+    });
+    result.recv().ok()
+}
+
 impl Restrictions {
     fn of(sandbox: Sandbox) -> Result<Self, BackendError> {
         let (without_files, refusal) = match sandbox {

@@ -20,17 +20,18 @@ use vhost_user_backend::{VhostUserBackend, VringT};
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_cuda_protocol::transport::{CONFIG_MAGIC, Config, PROTOCOL_VERSION, STATUS_BACKEND_UP};
-use virtio_queue::{DescriptorChain, QueueOwnedT};
+use virtio_queue::{DescriptorChain, QueueOwnedT, QueueT};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use zerocopy::IntoBytes;
 
 use crate::confine::threads;
 use crate::front_end::device::Device;
-use crate::front_end::migration::State;
+use crate::front_end::migration::{load, save};
 use crate::guest::memory::{SharedMemory, Snapshot};
 use crate::guest::request;
-use crate::guest::ring::{Start, Vring};
+use crate::guest::ring::{Ring, Start, Unanswered, Vring};
+use crate::hand_over::freeze;
 use crate::sessions::session::MAX_OUTSTANDING;
 
 /// QEMU 10.0 sets every queue to 1024 entries whatever the configured size is, so a smaller maximum cannot be
@@ -130,6 +131,26 @@ impl Backend {
     }
 }
 
+impl Backend {
+    /// Takes up the chains that another backend has not answered. One that a worker has goes on; the others begin again.
+    fn take_up(&self, ring: &Arc<Ring>, vring: &Vring, memory: &Snapshot) {
+        let chains = ring.take_inherited();
+        if chains.is_empty() {
+            return;
+        }
+        let (table, size) = {
+            let state = vring.get_ref();
+            (state.get_queue().desc_table(), state.get_queue().size())
+        };
+        for Unanswered { head, session, request: number } in chains {
+            let descriptors = request::descriptors(memory, table, size, head).into_iter();
+            let (request, slot) = request::parse(memory, descriptors);
+            let chain = ring.accept(vring, memory.clone(), head, slot);
+            self.device.take_up(session, number, request, chain);
+        }
+    }
+}
+
 /// Takes the next chain, if the queue has one.
 ///
 /// Errors: it does not run, or is not consistent.
@@ -140,6 +161,23 @@ fn next_chain(
     let mut state = vring.get_mut();
     let next = state.get_queue_mut().iter(memory.clone())?.next();
     Ok(next)
+}
+
+/// The state of a device is transferred as long as this exists: its program is not replaced.
+struct Transfer<'a>(&'a Device);
+
+impl<'a> Transfer<'a> {
+    fn begin(device: &'a Device) -> Self {
+        let _permit = freeze::permit();
+        device.transfers.store(true, Ordering::Release);
+        Self(device)
+    }
+}
+
+impl Drop for Transfer<'_> {
+    fn drop(&mut self) {
+        self.0.transfers.store(false, Ordering::Release);
+    }
 }
 
 impl VhostUserBackend for Backend {
@@ -222,6 +260,8 @@ impl VhostUserBackend for Backend {
     }
 
     fn stop_vring(&self, index: u32) -> io::Result<()> {
+        // While the queues run: answers of calls that end go there.
+        self.device.stop();
         if let Some(ring) = self.device.rings.get(index as usize) {
             ring.stop(index);
         }
@@ -236,7 +276,7 @@ impl VhostUserBackend for Backend {
         // Never returns an error, which would end the queue's thread. Each thread has one queue, with its own number.
         let (Some(vring), Some(memory)) = (vrings.first(), self.device.memory()) else { return Ok(()) };
         let ring = &self.device.rings[index];
-        match ring.resume(vring, &memory) {
+        match ring.resume(vring) {
             Start::Stopped => return Ok(()),
             Start::Anew => {
                 debug!("connection {}: the device was reset", self.device.connection);
@@ -244,6 +284,8 @@ impl VhostUserBackend for Backend {
             }
             Start::Same => {}
         }
+        self.take_up(ring, vring, &memory);
+        self.device.go_on(&memory);
         self.device.unpause();
         if index + 1 == self.num_queues() {
             self.device.events.deliver(&memory);
@@ -263,10 +305,10 @@ impl VhostUserBackend for Backend {
         let device = self.device.clone();
         // The transfer may block, but this call may not.
         let transfer = thread::Builder::new().name("device-state".into()).spawn(move || {
-            threads::read_foreign_bytes();
+            let _transfer = Transfer::begin(&device);
             match direction {
-                VhostTransferStateDirection::SAVE => State::of(&device)?.save(file),
-                VhostTransferStateDirection::LOAD => State::load(file)?.restore(&device),
+                VhostTransferStateDirection::SAVE => save::save(&device, file),
+                VhostTransferStateDirection::LOAD => load::load(&device, file),
             }
         })?;
         *self.transfer.lock() = Some(transfer);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One device instance, as a connected front-end (a virtual machine, or a virtio-user process) sees it.
 
+mod arriving;
 mod ending;
 mod opening;
 mod pausing;
 mod renewing;
 mod saved;
 mod services;
+mod stopping;
 
 pub use saved::SavedDevice;
 pub use services::Record;
@@ -136,6 +138,8 @@ pub struct Device {
     relay: OnceLock<Arc<Relay>>,
     /// True while its state is written to or read from another host.
     pub transfers: AtomicBool,
+    /// True if its sessions have stopped, or wait for the start of the queues.
+    stopped: AtomicBool,
     /// True if its sessions were suspended because all queues were stopped.
     pausing: Arc<Pausing>,
     /// True if the device was given up because its workers do not end.
@@ -209,6 +213,7 @@ impl Device {
             front_end: OnceLock::new(),
             relay: OnceLock::new(),
             transfers: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             pausing: Arc::default(),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),
@@ -375,7 +380,7 @@ impl Device {
             );
             return chain.complete(REPLY_VERSION, &[]);
         }
-        let ending = self.end_sessions(false).iter().map(|session| session.id()).collect();
+        let ending = self.end_sessions(false).iter().map(|session| session.label()).collect();
         self.events.clear();
         let answer = Hello { protocol_version: PROTOCOL_VERSION };
         self.answer_after(ending, chain, REPLY_OK, answer.as_bytes());
@@ -409,11 +414,6 @@ impl Device {
         sessions.sort_by_key(|session| session.label);
         let refused = self.refusals.counts().collect();
         DeviceReport { connection: self.connection, sessions, ended: totals, closed, lost, refused }
-    }
-
-    /// Returns the ids of the open sessions, for migration.
-    pub fn open_sessions(&self) -> Vec<u64> {
-        self.sessions.lock().open.keys().copied().collect()
     }
 
     /// Marks pages that workers write on their own in the dirty log, when a queue was stopped.

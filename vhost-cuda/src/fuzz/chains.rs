@@ -159,7 +159,7 @@ fn serve(guest: &Guest, memory: &Snapshot, heads: u16) {
     vring.set_queue_next_avail(0);
     vring.set_queue_ready(true);
     vring.get_mut().get_queue_mut().set_next_used(0);
-    ring.resume(vring, memory);
+    ring.resume(vring);
     ring.pause();
     for _ in 0..heads.min(QUEUE_SIZE) {
         let next = match vring.get_mut().get_queue_mut().iter(memory.clone()) {
@@ -169,6 +169,10 @@ fn serve(guest: &Guest, memory: &Snapshot, heads: u16) {
         let Some(chain) = next else { break };
         let head = chain.head_index();
         let (request, slot) = request::parse(memory, chain);
+        // As another daemon reads it that has got the guest.
+        let again = request::descriptors(memory, TABLE, QUEUE_SIZE, head).into_iter();
+        let again = request::parse(memory, again);
+        assert!(request.is_err() || format!("{again:?}") == format!("{:?}", (&request, &slot)));
         let room = slot.payload_room();
         assert!(room <= MAX_PAYLOAD_BYTES);
         if let Ok(request) = &request {

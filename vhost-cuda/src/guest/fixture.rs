@@ -65,7 +65,7 @@ impl FixtureGuest {
         self.vring.set_queue_info(self.table, self.avail, self.used).unwrap();
         self.vring.set_queue_ready(true);
         self.vring.set_enabled(true);
-        self.ring.resume(&self.vring, &self.snapshot());
+        self.ring.resume(&self.vring);
         self.ring.pause();
     }
 

@@ -12,7 +12,7 @@ use virtio_cuda_protocol::transport::{
     PAGE_BYTES, ReplyHeader, RequestHeader,
 };
 use virtio_queue::desc::split::Descriptor;
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
+use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::guest::memory::Memory;
@@ -87,27 +87,9 @@ pub struct ReplySlot {
 }
 
 impl ReplySlot {
-    /// Restores a slot from [`Self::head`].
-    pub fn restore(pieces: &[(u64, u32)]) -> Self {
-        let piece = |&(addr, bytes): &(u64, u32)| Piece { addr: GuestAddress(addr), bytes };
-        Self { pieces: pieces.iter().map(piece).collect() }
-    }
     /// Returns the bytes of host memory that the slot occupies.
     pub fn footprint(&self) -> usize {
         self.pieces.capacity() * size_of::<Piece>()
-    }
-    /// Returns the position of the reply's header: address and bytes of the pieces that contain it.
-    pub fn head(&self) -> Vec<(u64, u32)> {
-        let mut left = size_of::<ReplyHeader>() as u32;
-        let mut head = Vec::new();
-        for piece in &self.pieces {
-            let bytes = piece.bytes.min(left);
-            if bytes > 0 {
-                head.push((piece.addr.0, bytes));
-            }
-            left -= bytes;
-        }
-        head
     }
     /// Returns the bytes of payload that fit.
     pub fn payload_room(&self) -> u32 {
@@ -134,6 +116,33 @@ impl ReplySlot {
         }
         reply.len() as u32
     }
+}
+
+/// Returns the descriptors of a chain that another backend has taken from a queue with this table: one too many if there are too many, and none behind
+/// one that cannot be read.
+pub fn descriptors(memory: &Memory, table: u64, size: u16, head: u16) -> Vec<Descriptor> {
+    let (mut table, mut entries, mut index) = (GuestAddress(table), u32::from(size), u32::from(head));
+    let mut is_indirect = false;
+    let mut chain = Vec::new();
+    while index < entries && chain.len() <= MAX_DESCRIPTORS {
+        let place = table.checked_add(u64::from(index) * size_of::<Descriptor>() as u64);
+        let Some(descriptor) = place.and_then(|at| memory.read_obj::<Descriptor>(at).ok()) else { break };
+        if descriptor.refers_to_indirect_table() {
+            if is_indirect {
+                break;
+            }
+            is_indirect = true;
+            (table, entries, index) =
+                (descriptor.addr(), descriptor.len() / size_of::<Descriptor>() as u32, 0);
+            continue;
+        }
+        chain.push(descriptor);
+        if !descriptor.has_next() {
+            break;
+        }
+        index = u32::from(descriptor.next());
+    }
+    chain
 }
 
 /// Checks a chain. The slot is usable in either case. It is empty if no reply can be written.

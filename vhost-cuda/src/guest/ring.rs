@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One virtqueue: its chains may be answered late, from any thread, across stops and restarts.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use log::debug;
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 use vhost_user_backend::{VringRwLock, VringT};
-use virtio_cuda_protocol::transport::{REPLY_NO_RESOURCES, REPLY_SESSION_LOST};
+use virtio_cuda_protocol::transport::REPLY_NO_RESOURCES;
 use virtio_queue::QueueT;
 
 use crate::guest::memory::{SharedMemory, Snapshot};
@@ -39,13 +39,15 @@ impl Position {
     }
 }
 
-/// A chain that was taken from a queue and not answered: its head, and the place of its reply's header.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A chain that was taken from a queue and not answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unanswered {
     /// Head descriptor.
     pub head: u16,
-    /// Address and bytes of the pieces that hold the header.
-    pub slot: Vec<(u64, u32)>,
+    /// The id of the session whose worker has it, and its number there. Zeros: nobody has executed any of it.
+    pub session: u64,
+    /// See [`Self::session`].
+    pub request: u64,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +63,7 @@ struct Gate {
     generation: u64,
     stopped_at: Option<Position>,
     vring: Option<VringHandle>,
-    in_flight: HashMap<u16, Vec<(u64, u32)>>,
+    in_flight: HashSet<u16>,
     inherited: Vec<Unanswered>,
 }
 
@@ -103,7 +105,7 @@ pub enum Start {
 impl Ring {
     /// Called by the queue's own thread before it takes chains. Notices that a stopped queue runs again. The queue is
     /// not stopped until [`Self::pause`], so this thread may answer chains without waiting.
-    pub fn resume(&self, vring: &Vring, memory: &Snapshot) -> Start {
+    pub fn resume(&self, vring: &Vring) -> Start {
         let mut gate = self.gate.lock();
         if gate.closed || gate.stopping || gate.held || !vring.get_ref().get_queue().ready() {
             return Start::Stopped;
@@ -122,10 +124,6 @@ impl Ring {
         };
         gate.running = true;
         gate.vring = Some(VringHandle(vring.clone()));
-        for chain in std::mem::take(&mut gate.inherited) {
-            let used = ReplySlot::restore(&chain.slot).write(memory, REPLY_SESSION_LOST, &[]);
-            publish(vring, chain.head, used);
-        }
         self.changed.notify_all();
         start
     }
@@ -213,25 +211,39 @@ impl Ring {
         gate.stopped_at = saved.stopped_at;
     }
 
-    /// Returns the chains that were taken and not answered, for migration.
-    pub fn unanswered(&self) -> Vec<Unanswered> {
+    /// Returns the chains that were taken and not answered, for another backend. `session_of` has the request that each is.
+    pub fn unanswered(&self, session_of: impl Fn(u16) -> Option<(u64, u64)>) -> Vec<Unanswered> {
         let gate = self.gate.lock();
+        let chain = |&head: &u16| {
+            let (session, request) = session_of(head).unwrap_or_default();
+            Unanswered { head, session, request }
+        };
         let mut chains: Vec<_> =
-            gate.in_flight.iter().map(|(&head, slot)| Unanswered { head, slot: slot.clone() }).collect();
+            gate.in_flight.iter().map(chain).chain(gate.inherited.iter().copied()).collect();
         chains.sort_by_key(|chain| chain.head);
         chains
     }
 
-    /// Records chains that another backend took before this one got the guest. They are answered as lost when the
-    /// queue starts.
+    /// Records chains that another backend took before this one got the guest. Those that this one took before are void.
     pub fn inherit(&self, chains: Vec<Unanswered>) {
+        self.forget_stop();
         self.gate.lock().inherited = chains;
+    }
+
+    /// Returns the chains of another backend, once, when the queue runs.
+    pub fn take_inherited(&self) -> Vec<Unanswered> {
+        std::mem::take(&mut self.gate.lock().inherited)
+    }
+
+    /// Returns whether there are chains of another backend that nobody has taken up.
+    pub fn has_inherited(&self) -> bool {
+        !self.gate.lock().inherited.is_empty()
     }
 
     /// Registers a chain that was just taken from `vring`.
     pub fn accept(self: &Arc<Self>, vring: &Vring, memory: Snapshot, head: u16, slot: ReplySlot) -> Chain {
         let mut gate = self.gate.lock();
-        gate.in_flight.insert(head, slot.head());
+        gate.in_flight.insert(head);
         Chain {
             ring: self.clone(),
             vring: VringHandle(vring.clone()),
@@ -268,6 +280,10 @@ impl Chain {
     /// Returns guest memory as it was when the chain was taken.
     pub fn memory(&self) -> &Snapshot {
         &self.memory
+    }
+    /// Returns its queue, and its head there.
+    pub fn place(&self) -> (&Arc<Ring>, u16) {
+        (&self.ring, self.head)
     }
     /// Returns the bytes of host memory that the chain occupies until it is answered.
     pub fn footprint(&self) -> usize {

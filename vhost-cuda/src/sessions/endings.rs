@@ -30,7 +30,7 @@ pub const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 /// The time in which this daemon notices that a front-end has disconnected, also on a busy machine.
 const NOTICE: Duration = Duration::from_millis(50);
 
-/// All sessions of a daemon.
+/// All sessions of a daemon, by their numbers in its log.
 #[derive(Debug, Default)]
 pub struct Endings {
     state: Mutex<State>,

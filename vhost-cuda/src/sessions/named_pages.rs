@@ -97,6 +97,16 @@ struct Installed {
     there: bool,
 }
 
+/// Pages of guest memory that a session holds, for another machine with the same memory: the addresses and bytes of those that it may
+/// only read, and of those that it may write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldPages {
+    source: Source,
+    read: Vec<(u64, u64)>,
+    written: Vec<(u64, u64)>,
+}
+
 /// Named pages that are handed over while no request is under way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -176,6 +186,35 @@ impl NamedPages {
             present: files.present.iter().map(|(&number, file)| (number, file.id, file.there)).collect(),
             gone: files.gone.clone(),
             count: files.count,
+        }
+    }
+
+    /// Returns the pages that are held, by their addresses. `None` if some are not guest memory any more.
+    pub fn held(&self, memory: &Memory) -> Option<Vec<HeldPages>> {
+        let places = places_of(memory);
+        let addresses = |pieces: &[Piece]| {
+            let mut ranges = Vec::new();
+            for &(mut piece) in pieces {
+                while piece.start < piece.end {
+                    let range = places.iter().find_map(|place| place.range_of(&piece))?;
+                    piece.start += range.1;
+                    ranges.push(range);
+                }
+            }
+            Some(ranges)
+        };
+        let row = |(&source, pages): (&Source, &Pages)| {
+            Some(HeldPages { source, read: addresses(&pages.read)?, written: addresses(&pages.written)? })
+        };
+        self.lists.lock().held.iter().map(row).collect()
+    }
+
+    /// Holds pages of [`Self::held`], which are in the files of this memory now.
+    pub fn hold(&self, rows: Vec<HeldPages>, memory: &Memory) {
+        let mut lists = self.lists.lock();
+        for HeldPages { source, read, written } in rows {
+            let pages = Pages { read: pieces_at(&read, memory), written: pieces_at(&written, memory) };
+            lists.held.insert(source, pages);
         }
     }
 
@@ -290,12 +329,44 @@ impl Pages {
     }
 }
 
+/// A region of guest memory, as a stretch of a file.
+struct Stretch {
+    file: FileId,
+    start: u64,
+    bytes: u64,
+    address: u64,
+}
+
+impl Stretch {
+    /// Returns the address of a piece's first byte, and the bytes from there on that lie in this stretch. `None` if there are none.
+    fn range_of(&self, piece: &Piece) -> Option<(u64, u64)> {
+        let offset = piece.start.checked_sub(self.start).filter(|_| piece.file == self.file)?;
+        let bytes = self.bytes.checked_sub(offset)?.min(piece.end - piece.start);
+        (bytes > 0).then_some((self.address + offset, bytes))
+    }
+}
+
+fn places_of(memory: &Memory) -> Vec<Stretch> {
+    let place = |region: &<Memory as GuestMemoryBackend>::R| {
+        let backing = region.file_offset()?;
+        let (start, address) = (backing.start(), region.start_addr().0);
+        Some(Stretch { file: id_of(backing.file()).ok()?, start, bytes: region.len(), address })
+    };
+    memory.iter().filter_map(place).collect()
+}
+
 /// Returns the pages of files that are in `entries`.
 fn pieces_of(entries: &[&[MemEntry]], memory: &Memory) -> Vec<Piece> {
+    let all = entries.iter().copied().flatten();
+    let ranges: Vec<_> = all.map(|entry| (entry.addr, u64::from(entry.bytes))).collect();
+    pieces_at(&ranges, memory)
+}
+
+/// The same, for addresses and bytes.
+fn pieces_at(ranges: &[(u64, u64)], memory: &Memory) -> Vec<Piece> {
     let mut files = HashMap::new();
     let mut pieces = Vec::new();
-    for entry in entries.iter().copied().flatten() {
-        let (mut addr, mut left) = (entry.addr, u64::from(entry.bytes));
+    for &(mut addr, mut left) in ranges {
         while left > 0 {
             let Some((region, offset)) = memory.to_region_addr(GuestAddress(addr)) else { break };
             let bytes = left.min(region.len() - offset.0);

@@ -153,3 +153,31 @@ fn two_workers_of_a_session_have_the_same_pages_and_files_of_their_own() {
     assert_eq!([&first, &second].map(|file| named.number(file)), [Some(FIRST_NUMBER), None]);
     assert_eq!(other.number(&second), Some(FIRST_NUMBER));
 }
+
+#[test]
+fn held_pages_go_to_another_machine_with_the_same_memory() {
+    let ((memory, file), (other, there)) = (fixture_memory(), fixture_memory());
+    let (named, elsewhere) = (NamedPages::default(), NamedPages::default());
+    let run = |number, request: &Request| named.end(named.begin(number, request, &memory), REPLY_OK);
+    run(1, &request(OP_CALL, FLAG_KEEP, 9, &[25, 23, 24, 18]));
+    run(2, &request(OP_CALL, FLAG_KEEP | FLAG_READ, 8, &[19]));
+    run(3, &request(OP_SHARE, 0, 9, &[20, 21]));
+    let rows = named.held(&memory).unwrap();
+    let json = serde_json::to_string(&rows).unwrap();
+    elsewhere.hold(serde_json::from_str(&json).unwrap(), &other);
+    let (here, id) = (id_of(&file).unwrap(), id_of(&there).unwrap());
+    for page in 0..64 {
+        for write in [false, true] {
+            let covers = |named: &NamedPages, id| named.covers(id, page * PAGE_BYTES, PAGE_BYTES, write);
+            assert_eq!(covers(&named, here), covers(&elsewhere, id), "page {page}, for writing: {write}");
+        }
+    }
+    assert!(elsewhere.covers(id, 32 * PAGE_BYTES, 2 * PAGE_BYTES, true), "pages side by side");
+    assert!(named.held(&other).is_none(), "files that are not there");
+    let lie = HeldPages {
+        source: Source::Kept(1),
+        read: vec![(u64::MAX - 1, u64::MAX)],
+        written: vec![(0, u64::MAX)],
+    };
+    elsewhere.hold(vec![lie], &other);
+}

@@ -15,7 +15,7 @@ use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
-    NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES,
+    NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES, WITH_NOTHING,
 };
 
 use crate::hand_over::freeze;
@@ -250,6 +250,20 @@ impl SavedResidence {
         self.charged_bytes
     }
 
+    /// Returns the host memory that its contents take, in bytes, if the session is suspended as a whole, with its contents in host memory.
+    pub fn whole_bytes(&self) -> Option<u64> {
+        let Moves { phase, saved, movable_bytes, stored_bytes, .. } = self.moves;
+        let is_whole = phase == Phase::Suspended && !saved && movable_bytes == 0 && self.deep;
+        is_whole.then_some(stored_bytes)
+    }
+
+    /// Returns the state in another daemon, which counts moves anew, and in which nobody holds the session.
+    pub fn elsewhere(self) -> Self {
+        let Moves { phase, suspended_bytes, stored_bytes, copied_bytes, .. } = self.moves;
+        let moves = Moves { phase, suspended_bytes, stored_bytes, copied_bytes, ..Moves::default() };
+        Self { moves, wakes: WAKES, deep: self.deep, ..Self::default() }
+    }
+
     /// Returns true if no move is under way.
     pub fn is_settled(&self) -> bool {
         matches!(self.moves.phase, Phase::Running | Phase::Suspended)
@@ -275,12 +289,18 @@ pub enum Extent {
     Whole,
     /// As much as there is room for ([`IN_PIECES`]).
     Pieces,
+    /// All of it. A session without any is suspended, too ([`WITH_NOTHING`]).
+    Any,
 }
 
 impl Extent {
     /// Returns [`MoveTerms::flags`](vhost_cuda_common::link::MoveTerms::flags).
     pub fn flags(self) -> u32 {
-        if self == Self::Pieces { IN_PIECES } else { 0 }
+        match self {
+            Self::Whole => 0,
+            Self::Pieces => IN_PIECES,
+            Self::Any => WITH_NOTHING,
+        }
     }
 }
 
@@ -602,6 +622,12 @@ impl Residence {
     pub fn renewed(&self) {
         let mut state = self.state.lock();
         state.moves.renewals += 1;
+        state.wakes = state.wakes.saturating_add(WAKES);
+    }
+
+    /// Records that the session goes on with its machine: a call that waits is reported again.
+    pub fn goes_on(&self) {
+        let mut state = self.state.lock();
         state.wakes = state.wakes.saturating_add(WAKES);
     }
 

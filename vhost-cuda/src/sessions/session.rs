@@ -10,12 +10,14 @@
 //! until it has ended, so the guest keeps those pages pinned.
 
 pub mod asked;
+pub mod machine;
 mod moves;
 pub mod profile;
 mod recipe;
 pub mod renewal;
 mod saved;
 pub mod saving;
+mod stopping;
 
 pub use saved::SavedSession;
 use vhost_cuda_common::link::{
@@ -51,7 +53,7 @@ use crate::hand_over::freeze;
 use crate::limits::request_budget::RequestCharge;
 use crate::limits::throttle::Throttle;
 use crate::sessions::endings::Endings;
-use crate::sessions::named_pages::{Named, NamedPages, guard};
+use crate::sessions::named_pages::{HeldPages, Named, NamedPages, guard};
 use crate::sessions::process::{Reaped, Worker};
 use crate::sessions::report::{ProcessUse, SessionReport};
 use crate::sessions::residence::Residence;
@@ -95,6 +97,8 @@ pub struct Session {
     residence: Residence,
     profile: profile::Profiled,
     recipe: Asked,
+    /// The question whether it has stopped with its machine.
+    stopping: Asked,
     place: Place,
     /// True if its worker has got guest memory from the program before this one.
     is_restored: bool,
@@ -144,6 +148,13 @@ struct State {
     is_away: bool,
     /// The worker that is to take the place of the present one.
     fresh: Option<Fresh>,
+    /// True while requests wait here, because the machine has stopped (`stopping`).
+    is_stopped: bool,
+    /// The reason for which the worker may write to guest memory although the machine has stopped, if there is one. `None` while the
+    /// machine runs.
+    stop: Option<Result<(), String>>,
+    /// Pages that the program has named in another machine.
+    arriving: Vec<HeldPages>,
 }
 
 /// A worker that a session is about to go over to.
@@ -225,10 +236,23 @@ impl Session {
         endings: Arc<Endings>,
         tables: Tables,
     ) -> Arc<Self> {
-        endings.begin(id);
+        Arc::new(Self::unstarted(id, label, open, place, worker, endings, tables))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "those of `new`")]
+    fn unstarted(
+        id: u64,
+        label: u64,
+        open: &Open,
+        place: Place,
+        worker: Worker,
+        endings: Arc<Endings>,
+        tables: Tables,
+    ) -> Self {
+        endings.begin(label);
         worker.messages.label.set(label);
         let named = worker.listener.lock().is_some().then(Arc::default);
-        Arc::new(Self {
+        Self {
             id,
             label,
             program: printable(&open.name),
@@ -248,10 +272,11 @@ impl Session {
             residence: Residence::default(),
             profile: profile::Profiled::default(),
             recipe: Asked::default(),
+            stopping: Asked::default(),
             place,
             is_restored: false,
             is_leaving: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Returns the session's id on the wire.
@@ -284,7 +309,8 @@ impl Session {
         self.residence.end();
         self.profile.asked.end();
         self.recipe.end();
-        self.endings.ending(self.id);
+        self.stopping.end();
+        self.endings.ending(self.label);
         let status = self.reap(&self.assigned().worker);
         self.end_fresh();
         self.outbox.lock().writer = None;
@@ -378,6 +404,7 @@ impl Session {
         drop(past);
         self.profile.asked.forget();
         self.recipe.forget();
+        self.stopping.forget();
         self.residence.renewed();
         state.is_away = false;
         if memory_changed {
@@ -432,7 +459,8 @@ impl Session {
         let pages = self.assigned().named.clone();
         let named = pages.map(|named| named.begin(id, &request, chain.memory()));
         let (written, charge) = (request.out_entries, Arc::new(charge));
-        let (now, waiting) = if state.is_away { (None, Some(frame)) } else { (Some(frame), None) };
+        let waits = state.is_away || state.is_stopped;
+        let (now, waiting) = if waits { (None, Some(frame)) } else { (Some(frame), None) };
         state.outstanding.insert(id, InFlight { chain, written, named, waiting, charge: charge.clone() });
         if let Some(frame) = now {
             // Still locked: requests reach the worker in the order of their numbers.
@@ -451,7 +479,7 @@ impl Session {
         state.closers.push(chain);
         let is_away = state.is_away;
         drop(state);
-        self.endings.ending(self.id);
+        self.endings.ending(self.label);
         if is_away {
             // Neither of its workers can end by itself.
             return self.end_worker();
@@ -506,7 +534,7 @@ impl Session {
 
     /// Ends the worker, so that the session is lost, and one that was to take its place.
     pub fn end_worker(&self) {
-        self.endings.ending(self.id);
+        self.endings.ending(self.label);
         self.assigned().worker.kill();
         let fresh = self.state.lock().fresh.as_ref().map(|fresh| fresh.assigned.clone());
         fresh.iter().for_each(|fresh| fresh.worker.kill());
@@ -708,7 +736,9 @@ impl Session {
         }
         let asked = if is_reply {
             let of_profile = self.profile.asked.answered(&header, payload);
-            of_profile.or_else(|payload| self.recipe.answered(&header, payload))
+            of_profile
+                .or_else(|payload| self.recipe.answered(&header, payload))
+                .or_else(|payload| self.stopping.answered(&header, payload))
         } else {
             Err(payload)
         };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Suspends and resumes the sessions of a daemon.
 
+mod leaving;
 mod pool;
 pub mod renewing;
 mod waking;
@@ -258,9 +259,19 @@ impl Suspender {
     ///
     /// Errors: see [`MoveError`].
     pub fn suspend(&self, session: &Session, time: Duration, hold: bool) -> Result<Option<Moved>, MoveError> {
+        self.suspend_to(session, time, hold, Extent::Whole)
+    }
+
+    fn suspend_to(
+        &self,
+        session: &Session,
+        time: Duration,
+        hold: bool,
+        extent: Extent,
+    ) -> Result<Option<Moved>, MoveError> {
         let deadline = Instant::now() + time;
         loop {
-            let result = self.move_out(session, time, hold, Extent::Whole, 0);
+            let result = self.move_out(session, time, hold, extent, 0);
             let waits = result == Err(MoveError::Busy) && session.residence().settled(deadline);
             if !waits || Instant::now() >= deadline {
                 if result.is_ok() {
@@ -503,7 +514,7 @@ impl MakesRoom for Suspender {
 }
 
 /// Calls `work` for each of `members`, for several at once. Returns the results in their order.
-pub fn for_each<T: Send>(members: &[Member], work: impl Fn(&Member) -> T + Sync) -> Vec<T> {
+pub fn for_each<'a, M: Sync, T: Send>(members: &'a [M], work: impl Fn(&'a M) -> T + Sync) -> Vec<T> {
     let mut results = Vec::with_capacity(members.len());
     for some in members.chunks(AT_ONCE) {
         thread::scope(|scope| {

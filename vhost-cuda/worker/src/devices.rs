@@ -32,14 +32,22 @@ pub struct DeviceFacts {
     pub attributes: Vec<u8>,
 }
 
+/// Returns the name of a device, with zeros behind it.
+///
+/// Errors: the driver's.
+pub fn name_of(gpu: &Driver, device: i32) -> CuResult<[u8; 256]> {
+    let mut name = [0; 256];
+    // SAFETY: the driver writes a NUL-terminated string of at most the given length.
+    unsafe { gpu.cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as i32, device)? };
+    Ok(name)
+}
+
 impl DeviceFacts {
     /// Queries the driver.
     pub fn of(gpu: &Driver, device: i32) -> CuResult<Self> {
-        let mut name = [0u8; 256];
         let mut pci_bus_id = [0u8; 32];
         // SAFETY: the driver writes a NUL-terminated string of at most the given length.
         unsafe {
-            gpu.cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as i32, device)?;
             gpu.cuDeviceGetPCIBusId(
                 pci_bus_id.as_mut_ptr().cast::<c_char>(),
                 pci_bus_id.len() as i32,
@@ -52,7 +60,7 @@ impl DeviceFacts {
             total_bytes: gpu.cuDeviceTotalMem_v2(device)?.0 as u64,
             uuid: gpu.cuDeviceGetUuid_v2(device)?.0.bytes.map(|byte| byte as u8),
             pci_bus_id,
-            name,
+            name: name_of(gpu, device)?,
             attributes: (1..=MAX_ATTRIBUTES).flat_map(|attribute| value(attribute).to_le_bytes()).collect(),
         })
     }

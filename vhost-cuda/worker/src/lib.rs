@@ -46,7 +46,7 @@ use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
     self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_DEEPEN, TO_ENTER, TO_FORGET, TO_LEAVE, TO_LOAD, TO_MEMORY,
     TO_POOL, TO_PROFILE, TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED, TO_SHARE,
-    TO_STAY, TO_SUSPEND, TO_UNPIN,
+    TO_STAY, TO_STOP, TO_SUSPEND, TO_UNPIN,
 };
 
 /// Runs a worker until its session or its daemon ends.
@@ -103,7 +103,8 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_FORGET => session.suspension.forget(),
             TO_POOL => suspend::keep_pool(session, &frame),
             TO_LEAVE => renewal::leave(session, &mut executors, &mut frame, &replies),
-            TO_STAY => renewal::stay(session),
+            TO_STAY => renewal::stay(session, &mut executors),
+            TO_STOP => renewal::stopping::stop(session, &mut executors, &frame, &replies),
             TO_ENTER => renewal::enter(session, &mut executors, &mut frame, &replies),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),

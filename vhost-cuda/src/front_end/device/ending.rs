@@ -53,7 +53,7 @@ impl Device {
         );
         self.failed.store(true, Ordering::Release);
         self.abandon();
-        self.settings.endings.leave(self.connection, ids(ending), &self.memory_files.lock());
+        self.settings.endings.leave(self.connection, labels(ending), &self.memory_files.lock());
         self.hang_up();
     }
 
@@ -73,19 +73,19 @@ impl Device {
         if !all {
             error!("connection {}: {}", self.connection, running(&ending));
         }
-        self.settings.endings.leave(self.connection, ids(&ending), &self.memory_files.lock());
+        self.settings.endings.leave(self.connection, labels(&ending), &self.memory_files.lock());
         self.settings.images.forget(Machine::Virtual(self.connection));
         all
     }
 }
 
 /// Waits until all have ended. Returns false if some have not at `deadline`.
-fn wait_for(ending: &[Arc<Session>], deadline: Instant) -> bool {
+pub(super) fn wait_for(ending: &[Arc<Session>], deadline: Instant) -> bool {
     ending.iter().all(|session| session.wait_ended(deadline.saturating_duration_since(Instant::now())))
 }
 
-fn ids(sessions: &[Arc<Session>]) -> impl Iterator<Item = u64> {
-    sessions.iter().map(|session| session.id())
+fn labels(sessions: &[Arc<Session>]) -> impl Iterator<Item = u64> {
+    sessions.iter().map(|session| session.label())
 }
 
 /// Returns a list of those that have not ended, for the log.

@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use crate::limits::throttle::Throttle;
 use crate::limits::{descriptors, room};
 use crate::owner::Owner;
 use crate::sessions::endings::PATIENCE;
-use crate::sessions::process::{Process, Sockets};
+use crate::sessions::process::{Process, Sockets, Worker, WorkerError};
 use crate::sessions::report::Refusal;
 use crate::sessions::session::{End, Place, Session, Tables};
 use crate::suspend::suspender::{Ages, FIRST_DEVICE};
@@ -47,12 +48,12 @@ pub(super) struct Reservation {
     device: Arc<Device>,
     epoch: u64,
     /// The charge for the worker's descriptors.
-    charge: Option<Charge>,
+    pub(super) charge: Option<Charge>,
 }
 
 impl Reservation {
     /// Returns whether the session is still wanted.
-    fn stands(&self, sessions: &Sessions) -> bool {
+    pub(super) fn stands(&self, sessions: &Sessions) -> bool {
         !sessions.closed && sessions.epoch == self.epoch
     }
 }
@@ -202,15 +203,7 @@ impl Device {
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
         let stands = || reservation.stands(&self.sessions.lock());
-        // A worker whose context finds no memory fails.
-        let taken = self.with_settled_memory(|| self.settings.pool.take(stands)).or_else(|error| {
-            if self.settings.suspender.make_room(None, FIRST_DEVICE) {
-                self.settings.pool.take(stands)
-            } else {
-                Err(error)
-            }
-        });
-        let (Ok(worker), Ok(id)) = (taken, random_id()) else {
+        let (Ok(worker), Ok(id)) = (self.take_worker(stands), random_id()) else {
             self.refusals.count(Refusal::Worker);
             return chain.complete(REPLY_NO_RESOURCES, &[]);
         };
@@ -251,6 +244,20 @@ impl Device {
         self.run_to_end(&session, owner, Held { slot, membership, of_user, charge }, Ages::default(), || {
             chain.complete(REPLY_OK, Opened { session: id }.as_bytes());
         });
+    }
+
+    /// Takes a worker for a session. Returns `None` if it is not wanted any more, as `stands` says.
+    ///
+    /// Errors: the reason for which there is none.
+    pub(super) fn take_worker(&self, stands: impl Fn() -> bool) -> Result<Option<Worker>, Arc<WorkerError>> {
+        // A worker whose context finds no memory fails.
+        self.with_settled_memory(|| self.settings.pool.take(&stands)).or_else(|error| {
+            if self.settings.suspender.make_room(None, FIRST_DEVICE) {
+                self.settings.pool.take(&stands)
+            } else {
+                Err(error)
+            }
+        })
     }
 
     /// Serves the images and objects that a worker of a session asks for. `offers` are those that it has made before.
@@ -305,19 +312,45 @@ impl Device {
             drop(slot);
             drop(membership);
             self.settings.suspender.leave(label);
-            self.session_ended(id, end);
+            self.session_ended(id, label, end);
             drop(of_user);
         });
         drop(charge);
     }
 
+    /// As [`Self::run_to_end`], on a thread of its own. Returns when the session's requests are passed to the worker.
+    ///
+    /// Errors: there is no thread. The session is not open any more.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        owner: Owner,
+        held: Held,
+        ages: Ages,
+    ) -> std::io::Result<()> {
+        let (device, running) = (self.clone(), session.clone());
+        let (open, is_open) = channel();
+        let run = move || {
+            device.run_to_end(&running, owner, held, ages, move || {
+                let _ = open.send(());
+            })
+        };
+        if let Err(error) = thread::Builder::new().name("session".into()).spawn(run) {
+            self.sessions.lock().open.remove(&session.id());
+            return Err(error);
+        }
+        // Requests that come before would not reach the worker. Without its threads the session has ended.
+        let _ = is_open.recv();
+        Ok(())
+    }
+
     /// Returns the owner of a session of which the guest says that it is of this user.
-    pub(super) fn owner(&self, said: u32) -> Owner {
+    pub fn owner(&self, said: u32) -> Owner {
         Owner::of(self.connection, self.memory().as_deref(), said)
     }
 
     /// Calls `attempt`; if it fails, once more after the sessions have ended that are ending, and that may have the memory.
-    fn with_settled_memory<T, E>(&self, attempt: impl Fn() -> Result<T, E>) -> Result<T, E> {
+    pub(super) fn with_settled_memory<T, E>(&self, attempt: impl Fn() -> Result<T, E>) -> Result<T, E> {
         attempt().or_else(
             |error| if self.settings.endings.settle(PATIENCE, false) { attempt() } else { Err(error) },
         )
@@ -354,7 +387,7 @@ impl Device {
     /// Joins the machine's account, if it has one.
     ///
     /// Errors: the machine's memory is insufficient for another session.
-    fn join_account(&self) -> Result<Option<Slot>, ()> {
+    pub(super) fn join_account(&self) -> Result<Option<Slot>, ()> {
         let Some(bytes) = self.settings.memory else { return Ok(None) };
         let mut account = self.account.lock();
         let opened = match &*account {
@@ -374,12 +407,12 @@ impl Device {
         }
     }
 
-    fn session_ended(&self, id: u64, end: End) {
+    fn session_ended(&self, id: u64, label: u64, end: End) {
         let mut sessions = self.sessions.lock();
         let session = sessions.open.remove(&id);
         sessions.ended.add(end, session.map(|session| session.totals()).unwrap_or_default());
         drop(sessions);
-        self.settings.endings.ended(id);
+        self.settings.endings.ended(label);
         if end == End::Lost {
             self.send_lost(id);
         }

@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 
 use log::error;
@@ -155,7 +153,7 @@ impl Device {
             NEXT_LABEL.fetch_max(label.saturating_add(1), Ordering::Relaxed);
             if let Err(error) = self.restore_session(member, spec, files) {
                 error!("session {label}: lost, because this program cannot go on with it: {error}");
-                self.settings.endings.ended(id);
+                self.settings.endings.ended(label);
                 self.send_lost(id);
             }
         }
@@ -169,6 +167,7 @@ impl Device {
     ) -> io::Result<()> {
         let SavedMember { session: mut saved, offers, ages } = member;
         let (owner, place) = (self.owner(saved.uid), saved.place);
+        self.stopped.fetch_or(saved.is_stopped, Ordering::AcqRel);
         saved.uid = owner.uid;
         let account = self.account.lock().clone();
         let slot = place.account.and_then(|index| Some(account?.join_again(index))).transpose()?;
@@ -191,19 +190,6 @@ impl Device {
             // A limit that was lowered holds for new sessions.
             charge: self.settings.descriptors.budget.charge(descriptors::WORKER),
         };
-        let (device, running) = (self.clone(), session.clone());
-        let (open, is_open) = channel();
-        let run = move || {
-            device.run_to_end(&running, owner, held, ages, move || {
-                let _ = open.send(());
-            })
-        };
-        if let Err(error) = thread::Builder::new().name("session".into()).spawn(run) {
-            self.sessions.lock().open.remove(&session.id());
-            return Err(error);
-        }
-        // Requests that come before would not reach the worker. Without its threads the session has ended.
-        let _ = is_open.recv();
-        Ok(())
+        self.start(&session, owner, held, ages)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
-use vhost_cuda_common::link::{FromWorker, TO_LEAVE, ToWorker};
+use vhost_cuda_common::link::{FromWorker, TO_LEAVE, TO_STOP, ToWorker};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::{Outgoing, Phase, Session};
@@ -139,7 +139,8 @@ impl Session {
         (now.request, now.answer) = (Some(id), None);
         drop(now);
         // What comes later waits.
-        state.is_away = kind == TO_LEAVE;
+        state.is_away = kind == TO_LEAVE && !state.is_stopped;
+        state.is_stopped |= kind == TO_STOP;
         let header = ToWorker { kind, id, ..ToWorker::default() };
         // Still locked: requests reach the worker in the order of their numbers.
         self.send(match file {

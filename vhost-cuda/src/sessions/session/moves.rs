@@ -7,7 +7,7 @@ use log::{debug, error};
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
     FromWorker, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved, TO_FORGET, TO_POOL, TO_RESUME,
-    TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, moved_of,
+    TO_RESUME_REFUSED, TO_SUSPEND, ToWorker, VERSION_OF_STOPPING, moved_of,
 };
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
@@ -39,6 +39,9 @@ impl Session {
         devices: u64,
     ) -> Result<Option<Moved>, MoveError> {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        // Workers of the release before refuse flags that they do not know.
+        let is_older = self.assigned().worker.version < VERSION_OF_STOPPING;
+        let extent = if is_older && extent == Extent::Any { Extent::Whole } else { extent };
         let terms = MoveTerms { deadline_ms, flags: extent.flags(), devices, ..MoveTerms::default() };
         let limit = time + self.time_to_leave(&charge);
         self.carry_out(Move::Out { hold }, terms, limit, Some(charge))

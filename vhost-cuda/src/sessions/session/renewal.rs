@@ -61,6 +61,16 @@ impl Session {
     ///
     /// Errors: see [`RenewalError`].
     pub fn check_renewal(&self) -> Result<(), RenewalError> {
+        if self.state.lock().is_stopped {
+            return Err(RenewalError::State("its machine is stopped"));
+        }
+        self.check_departure()
+    }
+
+    /// The same for a session that has stopped with its machine, and goes with it.
+    ///
+    /// Errors: see [`RenewalError`].
+    pub fn check_departure(&self) -> Result<(), RenewalError> {
         if self.assigned().worker.version < VERSION_OF_ENTERING {
             return Err(RenewalError::State("its worker is of an older release"));
         }
@@ -163,7 +173,7 @@ impl Session {
     }
 
     /// Has the present worker write the session to a pipe. From now on requests wait, unless it does not do it.
-    fn leave(&self, to: OwnedFd, limit: Duration) -> Result<(), RenewalError> {
+    pub(super) fn leave(&self, to: OwnedFd, limit: Duration) -> Result<(), RenewalError> {
         let answer = self.ask_with(&self.recipe, TO_LEAVE, &[], Some(to), limit);
         let was_asked = self.state.lock().is_away;
         let description = answer.and_then(|answer| Description::read(&answer).ok_or(AskError::Malformed));
@@ -216,16 +226,18 @@ impl Session {
 }
 
 /// The reason for which a worker has not got a session.
-#[derive(Debug)]
-enum Entering {
+#[derive(Debug, Error)]
+pub(super) enum Entering {
     /// It says why.
+    #[error("{0}")]
     Refused(String),
     /// It does not answer as it must.
+    #[error("{0}")]
     Failed(io::Error),
 }
 
 /// Receives the answer of a worker to request `id`, and returns the number of wake-ups before it. Nothing that it sends is trusted.
-fn receive(fresh: &Assigned, id: u64, time: Duration) -> Result<u32, Entering> {
+pub(super) fn receive(fresh: &Assigned, id: u64, time: Duration) -> Result<u32, Entering> {
     let link = &fresh.worker.sockets.link;
     let failed = |why: &str| Err(Entering::Failed(io::Error::other(why)));
     let until = Instant::now() + time;

@@ -54,6 +54,9 @@ pub struct SavedSession {
     /// The sums of the workers before the present one. Left out without any, so that programs that do not know it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     past: Option<Totals>,
+    /// True if it has stopped with its machine. Left out otherwise, so that programs that do not know it go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stopped: bool,
 }
 
 impl Session {
@@ -69,6 +72,9 @@ impl Session {
         }
         if self.residence.is_renewing() {
             return busy("is getting another worker");
+        }
+        if self.stopping.save().is_some() || !state.arriving.is_empty() {
+            return busy("is being stopped with its machine, or comes with one");
         }
         if !state.outstanding.is_empty() {
             return busy(&format!("has {} requests under way", state.outstanding.len()));
@@ -104,6 +110,7 @@ impl Session {
             gpu_busy_ns: *self.gpu_busy_ns.lock(),
             named: assigned.named.as_ref().map(|named| named.save()),
             past: (past != Totals::default()).then_some(past),
+            is_stopped: state.is_stopped,
         })
     }
 
@@ -124,7 +131,7 @@ impl Session {
         }
         let named = saved.named.map(|named| named.restore(&tables().regions)).transpose()?.map(Arc::new);
         worker.messages.label.set(saved.label);
-        endings.begin(saved.id);
+        endings.begin(saved.label);
         let now = Instant::now();
         Ok(Arc::new(Self {
             id: saved.id,
@@ -144,6 +151,8 @@ impl Session {
                 bytes_in: saved.bytes_in,
                 bytes_out: saved.bytes_out,
                 maps_memory: saved.maps_memory,
+                is_stopped: saved.is_stopped,
+                stop: saved.is_stopped.then_some(Ok(())),
                 ..State::default()
             }),
             ended: Condvar::new(),
@@ -153,6 +162,7 @@ impl Session {
             residence: Residence::restore(&saved.residence, charge),
             profile: Profiled::restore(saved.profile),
             recipe: Asked::restore(saved.recipe),
+            stopping: Asked::default(),
             place: saved.place,
             is_restored: true,
             is_leaving: AtomicBool::new(false),

@@ -5,15 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use log::info;
-use thiserror::Error;
-use vhost_cuda_common::link::NO_HOST_MEMORY;
-
 use super::Suspender;
 use crate::sessions::process::Worker;
-use crate::sessions::residence::{MoveError, Phase};
+use crate::sessions::residence::{Extent, MoveError, Phase};
 use crate::sessions::session::Session;
 use crate::sessions::session::renewal::RenewalError;
+use log::info;
+use thiserror::Error;
 
 /// The reason for which a session has not got another worker, or has not come back with it.
 #[derive(Debug, Error)]
@@ -85,28 +83,25 @@ impl Suspender {
         workers: &impl Workers,
         fresh: Result<Worker, String>,
     ) -> Result<(), Error> {
-        let suspended = self.suspend(session, time, false).map_err(Error::from);
+        let suspended = self.suspend_to(session, time, false, Extent::Any).map_err(Error::from);
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
             fresh.into_iter().for_each(|worker| workers.put_back(worker));
             return Err(error);
         }
         let fresh = fresh.or_else(|_| workers.take()).map_err(Error::Worker)?;
         let stored = session.residence().moves().stored_bytes;
-        let mut host = self.host.charge(stored);
-        if (host.amount() as u64) < stored {
-            // Both, whatever the first one finds.
-            let _ = self.forget(Duration::ZERO) | self.give_up_pool(session.label());
-            host = self.host.charge(stored);
-        }
-        if (host.amount() as u64) < stored {
-            workers.put_back(fresh);
-            return Err(MoveError::Failed { outcome: NO_HOST_MEMORY, cuda: 0, devices: 0 }.into());
-        }
+        let host = match self.charge_contents(session.label(), stored) {
+            Ok(host) => host,
+            Err(error) => {
+                workers.put_back(fresh);
+                return Err(error.into());
+            }
+        };
         session.renew(fresh, &host, |worker| workers.assign(worker)).map_err(Error::from)
     }
 
     /// Ends the driver's objects of a suspended session.
-    fn end_objects(&self, session: &Session) -> Result<(), Error> {
+    pub(super) fn end_objects(&self, session: &Session) -> Result<(), Error> {
         if session.residence().moves().movable_bytes > 0 {
             return Err(RenewalError::State("it is suspended in part").into());
         }

@@ -24,17 +24,20 @@ const PLACES: [u64; 7] = [0, 4, 18, 2, 3, 6, 20];
 /// The maximum number of parts of a stream.
 const MAX_PARTS: usize = 6;
 
-/// The parts of a session that another worker has written.
-static SESSION: LazyLock<Vec<(u16, Vec<u8>)>> = LazyLock::new(|| {
+/// The parts of a session that another worker has written, and of one that comes with its machine.
+static SESSIONS: LazyLock<[Vec<(u16, Vec<u8>)>; 2]> = LazyLock::new(|| {
     let mut guest = Guest::with_all();
     guest.suspend();
-    let stream = stream_of(&mut guest);
+    let sessions = [None, Some(1)].map(|stopped_at| {
+        let stream = stream_of(&mut guest, stopped_at);
+        let (mut from, mut contents, mut parts) = (&stream[..], Vec::new(), Vec::new());
+        while let Ok(kind) = parts::read(&mut from, &mut contents) {
+            parts.push((kind, contents.clone()));
+        }
+        parts
+    });
     end_suspended(guest);
-    let (mut from, mut contents, mut parts) = (&stream[..], Vec::new(), Vec::new());
-    while let Ok(kind) = parts::read(&mut from, &mut contents) {
-        parts.push((kind, contents.clone()));
-    }
-    parts
+    sessions
 });
 /// The maximum number of changes to a session.
 const MAX_CHANGES: usize = 8;
@@ -43,26 +46,27 @@ const MAX_CHANGES: usize = 8;
 pub fn run(data: &[u8]) {
     check(data);
     check(&stream(data));
-    enter(data);
-    enter(&changed(data));
+    enter(data, false);
+    let is_stopped = data.first().is_some_and(|byte| byte % 2 == 1);
+    enter(&changed(data, &SESSIONS[usize::from(is_stopped)]), is_stopped);
 }
 
 /// Lets a session enter that may be wrong. What does enter has no more memory than it may have, and can be resumed, or not.
-fn enter(stream: &[u8]) {
+fn enter(stream: &[u8], is_stopped: bool) {
     let mut guest = Guest::new(true);
     let session = guest.session.state;
-    if let Ok((threads, _)) = read(stream, session, CHUNKS * 4 * CHUNK_BYTES) {
+    if let Ok((entered, _)) = read(stream, session, CHUNKS * 4 * CHUNK_BYTES, is_stopped) {
         assert!(session.allocations().quota.memory().is_some_and(|(total, free)| free <= total));
         // Lanes of any threads may lie in the same pages, so these do not run.
-        drop(threads);
+        drop(entered);
         guest.try_to_resume();
     }
     end_suspended(guest);
 }
 
 /// Changes the parts of a session, as the input chooses, and writes them with right digests.
-fn changed(data: &[u8]) -> Vec<u8> {
-    let (mut parts, mut choices) = (SESSION.clone(), Choices::of(data));
+fn changed(data: &[u8], session: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let (mut parts, mut choices) = (session.to_vec(), Choices::of(data));
     for _ in 0..MAX_CHANGES {
         if !choices.more() || parts.is_empty() {
             break;

@@ -224,11 +224,12 @@ impl Guest {
     }
 }
 
-/// Returns the stream of a session that is suspended deeply, and goes on with it.
-pub fn stream_of(guest: &mut Guest) -> Vec<u8> {
+/// Returns the stream of a session that is suspended deeply, and goes on with it. With a time it has stopped with its machine then.
+pub fn stream_of(guest: &mut Guest, stopped_at: Option<u64>) -> Vec<u8> {
     let mut stream = Vec::new();
-    let threads = super::stop(guest.session.state, &mut guest.executors).expect("it can leave");
-    super::writing::session(&mut stream, guest.session.state, &threads).expect("it can be written");
+    let (threads, _) = super::stopped(guest.session.state, &mut guest.executors).expect("it can leave");
+    let written = super::writing::session(&mut stream, guest.session.state, &threads, stopped_at);
+    written.expect("it can be written");
     super::go_on(guest.session.state);
     stream
 }

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows of the stream between two workers that belong to no table. `docs/spec/saved-sessions.md` is their specification.
 
+use std::io;
+
+use vhost_cuda_common::parts::malformed;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::devices::name_of;
+use crate::gpu::CuResult;
 use crate::memory::allocations::Origin;
+use crate::state::SessionState;
+use crate::suspend::deep::target;
 
 /// [`State::flags`]: the guest library has not sent a version that is known.
 pub const REFUSED: u64 = 1;
@@ -143,4 +150,36 @@ pub struct Waiting {
 #[repr(C)]
 pub struct Digests {
     pub address: u64,
+}
+
+/// The host that a session leaves with its machine. Devices of another kind have other properties than its program has seen.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Host {
+    /// The time when it stopped, in milliseconds of the host's clock.
+    pub stopped_at: f64,
+    /// The compute capability of its device, times ten.
+    pub architecture: u64,
+    /// The name of its device, with zeros behind it.
+    pub device: [u8; 64],
+}
+
+impl Host {
+    /// Describes this host.
+    ///
+    /// Errors: the driver's.
+    pub fn of(session: &SessionState, stopped_at: f64) -> io::Result<Self> {
+        let describe = || Ok((target(session)?.architecture, name_of(&session.gpu, session.device(0)?)?));
+        let described: CuResult<_> = describe();
+        let (architecture, name) = described.map_err(|error| malformed(&error.to_string()))?;
+        let mut device = [0; 64];
+        device.copy_from_slice(&name[..64]);
+        Ok(Self { stopped_at, architecture: architecture.into(), device })
+    }
+
+    /// Returns the name of its device.
+    pub fn device(&self) -> String {
+        let name = self.device.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).escape_default().to_string()
+    }
 }

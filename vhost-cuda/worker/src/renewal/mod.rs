@@ -11,6 +11,7 @@
 pub mod fixture;
 mod form;
 mod reading;
+pub mod stopping;
 mod writing;
 
 use std::fs::File;
@@ -18,18 +19,22 @@ use std::io::{BufReader, BufWriter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use log::debug;
-use vhost_cuda_common::link::{Frame, pool_of};
+use vhost_cuda_common::link::{ENTERS_STOPPED, Frame, pool_of};
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 pub use self::reading::session as read;
 use crate::run::callbacks::CALLBACKS;
 use crate::run::replies::Replies;
-use crate::serve::executor::Executors;
+use crate::serve::executor::{Entered, Executors, Stopped};
 use crate::serve::left::Left;
 use crate::state::SessionState;
+
+/// The time for executors to stop between two calls.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn refusal(reason: impl Into<String>) -> Description {
     Description { obstacle: Some(reason.into()), ..Description::default() }
@@ -48,86 +53,130 @@ pub fn leave(
     if session.suspension.is_moving.swap(true, Ordering::Acquire) {
         return answer(refusal("another move is under way"));
     }
-    let threads = match stop(session, executors) {
-        Ok(threads) => threads,
+    // It stays stopped with its machine, whether it can leave or not.
+    let is_stopped = executors.stopped.is_some();
+    let stays = move || match is_stopped {
+        true => session.suspension.is_moving.store(false, Ordering::Release),
+        false => go_on(session),
+    };
+    let (threads, stopped_at) = match stopped(session, executors) {
+        Ok(stopped) => stopped,
         Err(reason) => {
-            go_on(session);
+            stays();
             return answer(refusal(reason));
         }
     };
     let theirs = replies.clone();
     let run = move || {
-        let description = match written(session, &threads, pipe) {
+        let description = match written(session, &threads, stopped_at, pipe) {
             Ok(bytes) => Description { bytes, ..Description::default() },
             Err(reason) => {
                 debug!("the session stays: {reason}");
-                go_on(session);
                 refusal(reason)
             }
         };
+        if is_stopped || description.obstacle.is_some() {
+            stays();
+        }
         theirs.send(id, &(REPLY_OK, description.to_bytes()));
     };
     if let Err(error) = thread::Builder::new().name("leave".into()).spawn(run) {
-        go_on(session);
+        stays();
         answer(refusal(format!("there is no thread to write it: {error}")));
     }
 }
 
-/// Stops all guest threads of a session that can leave.
+/// Returns the guest threads of a session that can leave, all of which have stopped, and the time when they have stopped with the machine.
 ///
 /// Errors: the reason for which it cannot.
-fn stop(session: &SessionState, executors: &mut Executors) -> Result<Vec<Left>, &'static str> {
+fn stopped(
+    session: &SessionState,
+    executors: &mut Executors,
+) -> Result<(Arc<Vec<Left>>, Option<u64>), &'static str> {
     let is_deep = session.suspension.suspended.lock().as_ref().is_some_and(|now| now.deep.is_some());
     if !is_deep {
         return Err("it is not suspended deeply");
     }
+    let stopped = match &executors.stopped {
+        Some(Stopped::Here(threads, at)) => (threads.clone(), Some(*at)),
+        Some(Stopped::Entered(_)) => return Err("its machine has not run since it was loaded"),
+        None => (Arc::new(halt(session, executors, Instant::now() + PATIENCE)?), None),
+    };
+    writing::obstacle(session).map_or(Ok(stopped), Err)
+}
+
+/// Stops all guest threads between two calls.
+///
+/// Errors: the reason; they go on when the caller says so.
+fn halt(
+    session: &SessionState,
+    executors: &mut Executors,
+    until: Instant,
+) -> Result<Vec<Left>, &'static str> {
     session.gate.leave();
     session.order.set_left(true);
     CALLBACKS.set_left(true);
-    let threads = executors.leave()?;
-    writing::obstacle(session).map_or(Ok(threads), Err)
+    executors.leave(until)
 }
 
-fn written(session: &SessionState, threads: &[Left], pipe: File) -> Result<u64, String> {
-    writing::session(BufWriter::new(pipe), session, threads).map_err(|error| error.to_string())
+fn written(
+    session: &SessionState,
+    threads: &[Left],
+    stopped_at: Option<u64>,
+    pipe: File,
+) -> Result<u64, String> {
+    writing::session(BufWriter::new(pipe), session, threads, stopped_at).map_err(|error| error.to_string())
 }
 
-/// Lets the session go on in this worker, if it was about to leave or has left.
-pub fn stay(session: &SessionState) {
-    if session.gate.has_left() {
-        go_on(session);
+/// Lets the session go on in this worker, if it was about to leave or has left, or if it was stopped.
+pub fn stay(session: &'static SessionState, executors: &mut Executors) {
+    match executors.stopped.take() {
+        Some(Stopped::Entered(entered)) => stopping::begin(session, executors, entered),
+        Some(Stopped::Here(..)) => release(session),
+        None if session.gate.has_left() => go_on(session),
+        None => {}
     }
 }
 
 fn go_on(session: &SessionState) {
+    session.suspension.is_moving.store(false, Ordering::Release);
+    release(session);
+}
+
+/// Lets the guest threads go on.
+fn release(session: &SessionState) {
     session.order.set_left(false);
     CALLBACKS.set_left(false);
-    session.suspension.is_moving.store(false, Ordering::Release);
     session.gate.stay();
 }
 
-/// Lets a session enter, and goes on with its threads after the answer: until then the other worker may write to guest memory.
+/// Lets a session enter. Its threads go on after the answer, because the other worker may write to guest memory until then, or with its
+/// machine.
 pub fn enter(
     session: &'static SessionState,
     executors: &mut Executors,
     frame: &mut Frame,
     replies: &Arc<Replies>,
 ) {
+    let is_stopped = frame.header.flags & ENTERS_STOPPED != 0;
     let entered = match (frame.file.take(), pool_of(&frame.payload)) {
         (Some(pipe), Some(most)) => {
-            read(BufReader::new(pipe), session, most).map_err(|error| error.to_string())
+            read(BufReader::new(pipe), session, most, is_stopped).map_err(|error| error.to_string())
         }
         _ => Err("a frame without its file, or of the wrong size".to_owned()),
     };
-    let (threads, description) = match entered {
-        Ok((threads, bytes)) => (threads, Description { bytes, ..Description::default() }),
+    let (entered, description) = match entered {
+        Ok((entered, bytes)) => (entered, Description { bytes, ..Description::default() }),
         Err(reason) => {
             debug!("a session cannot enter: {reason}");
-            (Vec::new(), refusal(reason))
+            (Entered::default(), refusal(reason))
         }
     };
     replies.send(frame.header.id, &(REPLY_OK, description.to_bytes()));
-    executors.resume(threads);
+    match is_stopped {
+        true => executors.stopped = Some(Stopped::Entered(entered)),
+        false => executors.resume(entered.threads),
+    }
 }
 
 #[cfg(test)]

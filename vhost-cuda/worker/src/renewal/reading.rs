@@ -31,6 +31,7 @@ use crate::recipe::steps::Again;
 use crate::recipe::variables::Variables;
 use crate::run::callbacks::CALLBACKS;
 use crate::run::{MAX_LANES, MAX_THREADS};
+use crate::serve::executor::Entered;
 use crate::serve::lane::{LeftLane, Position, Waiting};
 use crate::serve::left::{Left, LeftPlace};
 use crate::state::SessionState;
@@ -49,7 +50,7 @@ const MAX_REQUESTS: usize = 1024;
 const SOON: Duration = Duration::from_secs(1);
 
 /// A guest thread, and the place of its lane.
-pub type Thread = (Left, Option<LeftPlace>);
+type Thread = (Left, Option<LeftPlace>);
 
 /// The tables of a stream, as far as they were read.
 #[derive(Default)]
@@ -60,6 +61,9 @@ struct Tables {
     claimed: Vec<SpanRow>,
     areas: Vec<(Area, Vec<MemEntry>)>,
     entries: usize,
+    /// The pages of areas that are mapped later.
+    later: Vec<(u64, Vec<MemEntry>)>,
+    host: Option<form::Host>,
     created: Vec<CreatedRow>,
     mappings: Vec<MappingRow>,
     regions: Vec<RegionRow>,
@@ -77,15 +81,16 @@ struct Tables {
     digests: BTreeMap<u64, Vec<Digest>>,
 }
 
-/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents. Returns the threads, which do not run yet, and
-/// the bytes of the contents.
+/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents. Returns its threads, which do not run yet, and
+/// the bytes of the contents. With `is_stopped` it comes with its machine, and its pages are mapped later.
 ///
 /// Errors: those of `from`; `InvalidData` with the reason. The session is of no use then.
 pub fn session(
     mut from: impl Read,
     session: &'static SessionState,
     most: u64,
-) -> io::Result<(Vec<Thread>, u64)> {
+    is_stopped: bool,
+) -> io::Result<(Entered, u64)> {
     let is_new = session.suspension.suspended.lock().is_none()
         && session.contexts.all().is_empty()
         && session.allocations().ranges().next().is_none();
@@ -106,11 +111,14 @@ pub fn session(
         tables.take(session, found, &part)?;
     }
     let state = tables.state.ok_or_else(|| malformed("the stream has no session"))?;
+    if tables.host.is_some() != is_stopped {
+        return Err(malformed("it comes with a machine, or without one, against expectation"));
+    }
     let is_saved = state.flags & form::SAVED != 0;
     if is_saved != (last == kind::END) || last == kind::END && !part.is_empty() {
         return Err(malformed("the contents are missing"));
     }
-    let (threads, mut now) = tables.restore(session, &state, most).map_err(|reason| malformed(&reason))?;
+    let (entered, mut now) = tables.restore(session, &state, most).map_err(|reason| malformed(&reason))?;
     if is_saved {
         now.saved = Some(state.name);
     } else {
@@ -121,7 +129,7 @@ pub fn session(
     let bytes = now.store.stored_bytes();
     *session.suspension.suspended.lock() = Some(now);
     session.gate.suspend();
-    Ok((threads, bytes))
+    Ok((entered, bytes))
 }
 
 /// Returns the driver's error as a reason.
@@ -164,6 +172,17 @@ impl Tables {
             kind::THREAD => self.take_thread(part).ok_or_else(cut)?,
             kind::REQUEST => self.take_request(part).ok_or_else(cut)?,
             kind::DIGESTS => self.take_digests(part).ok_or_else(cut)?,
+            kind::HOST if self.host.is_none() => {
+                let there = form::Host::read_from_bytes(part).map_err(|_| cut())?;
+                let here = form::Host::of(session, 0.0)?;
+                if (there.architecture, there.device) != (here.architecture, here.device) {
+                    let (there, here) = (there.device(), here.device());
+                    return Err(malformed(&format!(
+                        "its device is another one ({there}) than that of this host ({here})"
+                    )));
+                }
+                self.host = Some(there).filter(|host| host.stopped_at.is_finite());
+            }
             _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
         }
         Ok(())
@@ -273,7 +292,7 @@ impl Tables {
         session: &'static SessionState,
         state: &form::State,
         most: u64,
-    ) -> Result<(Vec<Thread>, Suspended), String> {
+    ) -> Result<(Entered, Suspended), String> {
         let device = session.device(0).map_err(failed("there is no device"))?;
         let is_closed = session.gate.close(Instant::now() + SOON) && session.gate.seal(Instant::now() + SOON);
         if !is_closed {
@@ -290,13 +309,15 @@ impl Tables {
         let created = self.restore_memory(session, device, &session.memory(), state.serial)?;
         let store = self.restore_store(session, state, &created, most)?;
         let deep = self.restore_objects(session, device)?;
-        let threads = self.restore_threads(session)?;
+        let stopped_at = self.host.map_or(0.0, |host| host.stopped_at);
+        let areas = std::mem::take(&mut self.later);
+        let entered = Entered { threads: self.restore_threads(session)?, areas, stopped_at };
         let moved_bytes = session.placed.lock().movable().map(|part| part.bytes).sum::<u64>()
             + created.iter().map(|(_, part)| part.bytes).sum::<u64>();
         let copied_bytes = state.copied_bytes;
         let deep = Some(deep);
         let now = Suspended { store, created, deep, written: None, saved: None, moved_bytes, copied_bytes };
-        Ok((threads, now))
+        Ok((entered, now))
     }
 
     fn restore_memory(
@@ -321,7 +342,11 @@ impl Tables {
             reservations.lend(base, bytes);
         }
         for (area, entries) in self.areas.drain(..) {
-            window.restore(memory.clone(), area, entries)?;
+            window.restore(area)?;
+            match self.host {
+                Some(_) => self.later.push((area.base, entries)),
+                None => window.fill(area.base, memory.clone(), entries)?,
+            }
         }
         let mut allocations = session.allocations();
         let charged = self.created.iter().try_for_each(|row| allocations.charge(row.bytes));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::thread;
 
-use vhost_cuda_common::link::{TO_ENTER, TO_LEAVE, ToWorker};
+use vhost_cuda_common::link::{ENTERS_STOPPED, TO_ENTER, TO_LEAVE, TO_STOP, ToWorker};
 use vhost_cuda_common::parts;
 use virtio_cuda_protocol::cuda::Opcode;
 use virtio_cuda_ring::{Kind, LaneMemory, Producer};
@@ -48,10 +48,15 @@ fn left(guest: &mut Guest) -> Result<Vec<u8>, String> {
 
 /// Lets a session enter from a stream. Returns the reason if it cannot.
 fn entered(guest: &mut Guest, stream: &[u8], most: u64) -> Option<String> {
+    entered_with(guest, stream, most, 0)
+}
+
+fn entered_with(guest: &mut Guest, stream: &[u8], most: u64, flags: u32) -> Option<String> {
     let (reader, mut writer) = pipe();
     thread::scope(|scope| {
         scope.spawn(move || std::io::Write::write_all(&mut writer, stream));
         let mut enters = frame(TO_ENTER, 2000, most.as_bytes(), reader);
+        enters.header.flags = flags;
         enter(guest.session.state, &mut guest.executors, &mut enters, &guest.replies);
         drop(enters);
     });
@@ -155,11 +160,11 @@ fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
     let stream = left(&mut guest).unwrap();
     assert_eq!(facts(session), before);
     // It may stay, and leave again.
-    stay(session);
+    stay(session, &mut guest.executors);
     let again = left(&mut guest).unwrap();
     assert_eq!(again.len(), stream.len());
     assert_eq!(producer.reply(2, &mut room), None);
-    stay(session);
+    stay(session, &mut guest.executors);
     end_suspended(guest);
 
     let mut other = Guest::behind(calls);
@@ -176,10 +181,85 @@ fn a_session_goes_to_another_worker_and_its_thread_notices_nothing() {
     // It can leave once more.
     other.suspend();
     assert!(left(&mut other).is_ok());
-    stay(other.session.state);
+    stay(other.session.state, &mut other.executors);
     other.resume();
     other.make(Opcode::cuMemFree_v2, &[&before.ranges[0].base.to_le_bytes()], &[]);
     other.end();
+}
+
+/// Has the session stop with its machine. Returns the reason if it does not.
+fn stopped_with(guest: &mut Guest, millis: u32) -> Option<String> {
+    let header = ToWorker { kind: TO_STOP, id: 3000, ..ToWorker::default() };
+    let frame = Frame::of_payload(header, millis.to_le_bytes().to_vec());
+    stopping::stop(guest.session.state, &mut guest.executors, &frame, &guest.replies);
+    Description::read(&guest.answer(3000)).unwrap().obstacle
+}
+
+/// One test for both workers: the lane's memory is the same.
+#[test]
+fn a_session_stops_with_its_machine_and_a_copy_of_it_goes_on_in_another() {
+    let mut guest = Guest::with_all();
+    let session = guest.session.state;
+    let mut producer = Producer::new(lane(&guest));
+    let query = payload(Opcode::cuStreamGetPriority, &STREAM.to_le_bytes(), &[]);
+    assert_eq!(stopped_with(&mut guest, 10_000), None);
+    assert_eq!(stopped_with(&mut guest, 10_000).as_deref(), Some("it is stopped already, or leaves"));
+    let _ = producer.push(Kind::Wait, 1, &[&query]);
+    let mut room = [0; 64];
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!(producer.reply(1, &mut room), None, "nothing is taken from the lane");
+    assert_eq!(left(&mut guest), Err("it is not suspended deeply".to_owned()));
+    guest.suspend();
+    let before = facts(session);
+    let stream = left(&mut guest).unwrap();
+    assert_eq!(left(&mut guest).unwrap().len(), stream.len(), "it is stopped still");
+    assert_eq!(producer.reply(1, &mut room), None);
+    end_suspended(guest);
+
+    let mut other = Guest::behind(0);
+    let reason = entered(&mut other, &stream, HOST_MEMORY).unwrap();
+    assert!(reason.contains("it comes with a machine"), "{reason}");
+    end_suspended(other);
+
+    let mut other = Guest::behind(0);
+    assert_eq!(entered_with(&mut other, &stream, HOST_MEMORY, ENTERS_STOPPED), None);
+    let session = other.session.state;
+    assert!(session.window().rows(&session.memory()).is_none(), "its pages are not mapped");
+    let reason = stopped_with(&mut other, 10_000);
+    assert_eq!(reason.as_deref(), Some("it is stopped already, or leaves"));
+    assert_eq!(left(&mut other), Err("its machine has not run since it was loaded".to_owned()));
+    assert_eq!(producer.reply(1, &mut room), None);
+    stay(session, &mut other.executors);
+    other.resume();
+    let waits = [1_u64, 0].map(u64::to_le_bytes).concat();
+    let waits = other.send(Opcode::session_wait, &waits, &[]);
+    other.result(waits);
+    assert!(producer.reply(1, &mut room).is_some());
+    other.suspend();
+    let mut after = facts(other.session.state);
+    after.lanes.clone_from(&before.lanes);
+    assert_eq!(after, before);
+    end_suspended(other);
+}
+
+#[test]
+fn a_session_of_another_kind_of_device_does_not_enter() {
+    let mut guest = Guest::with_all();
+    assert_eq!(stopped_with(&mut guest, 10_000), None);
+    guest.suspend();
+    let stream = left(&mut guest).unwrap();
+    end_suspended(guest);
+    let (mut from, mut part, mut changed) = (&stream[..], Vec::new(), Vec::new());
+    while let Ok(found) = parts::read(&mut from, &mut part) {
+        if found == parts::kind::HOST {
+            part[16..][..5].copy_from_slice(b"other");
+        }
+        parts::write(&mut changed, found, &[&part]).unwrap();
+    }
+    let mut other = Guest::behind(0);
+    let reason = entered_with(&mut other, &changed, HOST_MEMORY, ENTERS_STOPPED).unwrap();
+    assert!(reason.contains("its device is another one (other"), "{reason}");
+    end_suspended(other);
 }
 
 #[test]
@@ -196,7 +276,7 @@ fn what_is_cut_or_too_much_does_not_enter() {
     let mut guest = Guest::with_all();
     guest.suspend();
     let stream = left(&mut guest).unwrap();
-    stay(guest.session.state);
+    stay(guest.session.state, &mut guest.executors);
     end_suspended(guest);
     let refuse = |stream: &[u8], most: u64| {
         let mut other = Guest::new(true);

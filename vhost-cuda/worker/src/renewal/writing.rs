@@ -35,10 +35,15 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
     CALLBACKS.tickets().is_none().then_some("functions of the program are due, or run")
 }
 
-/// Writes all of the session. Returns the bytes of the contents.
+/// Writes all of the session, which has stopped with its machine if `stopped_at` is a time. Returns the bytes of the contents.
 ///
 /// Errors: those of `to`; `InvalidData` with the reason for which the session cannot leave.
-pub fn session(mut to: impl Write, session: &SessionState, threads: &[Left]) -> io::Result<u64> {
+pub fn session(
+    mut to: impl Write,
+    session: &SessionState,
+    threads: &[Left],
+    stopped_at: Option<u64>,
+) -> io::Result<u64> {
     let suspended = session.suspension.suspended.lock();
     let now = suspended.as_ref().ok_or_else(|| malformed("it is not suspended"))?;
     let deep = now.deep.as_ref().ok_or_else(|| malformed("its driver's objects have not ended"))?;
@@ -55,6 +60,10 @@ pub fn session(mut to: impl Write, session: &SessionState, threads: &[Left]) -> 
         // A single allocation of more than 256 GiB.
         write(&mut to, kind::DIGESTS, &[head.as_bytes(), digests.as_bytes()])
             .map_err(|error| named(error, "the digests of an allocation are too long"))?;
+    }
+    if let Some(at) = stopped_at {
+        let host = form::Host::of(session, at as f64 / 1e6)?;
+        write(&mut to, kind::HOST, &[host.as_bytes()])?;
     }
     let bytes = match now.saved {
         Some(_) => write(&mut to, kind::END, &[]).map(|()| 0),

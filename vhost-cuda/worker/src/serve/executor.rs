@@ -14,7 +14,7 @@ use vhost_cuda_common::link::{
 use vhost_cuda_common::recording::STOP;
 use vhost_cuda_common::timers;
 use virtio_cuda_protocol::cuda::{CallHeader, Opcode};
-use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES};
+use virtio_cuda_protocol::transport::{MemEntry, REPLY_INVALID, REPLY_NO_RESOURCES};
 use zerocopy::FromBytes;
 
 use super::control;
@@ -29,8 +29,6 @@ use crate::run::new_lane::NewLane;
 use crate::run::replies::{Replies, Reply};
 use crate::state::SessionState;
 
-/// The time for executors to stop between two calls.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two looks at executors that end.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -48,6 +46,28 @@ pub struct Executors {
     profile: Option<Executor>,
     /// Executors that end after their last request.
     ending: Vec<Weak<Waits>>,
+    /// The state of the session while its machine is stopped.
+    pub stopped: Option<Stopped>,
+}
+
+/// A session whose machine is stopped.
+#[derive(Debug)]
+pub enum Stopped {
+    /// It has stopped here: the state of its threads, and when that was, in nanoseconds of the host's clock.
+    Here(Arc<Vec<Left>>, u64),
+    /// It has entered, and begins when the machine does.
+    Entered(Entered),
+}
+
+/// A session that has entered, while its machine is stopped.
+#[derive(Debug, Default)]
+pub struct Entered {
+    /// Its threads.
+    pub threads: Vec<(Left, Option<LeftPlace>)>,
+    /// The areas of its window, by their addresses, which are not mapped yet.
+    pub areas: Vec<(u64, Vec<MemEntry>)>,
+    /// The time when it stopped, in milliseconds of the other host's clock.
+    pub stopped_at: f64,
 }
 
 /// One executor, from outside.
@@ -82,20 +102,27 @@ pub struct Channels<'a> {
 impl Executors {
     /// Starts without threads.
     pub fn new(session: &'static SessionState, replies: Arc<Replies>) -> Self {
-        Self { session, replies, threads: HashMap::new(), control: None, profile: None, ending: Vec::new() }
+        Self {
+            session,
+            replies,
+            threads: HashMap::new(),
+            control: None,
+            profile: None,
+            ending: Vec::new(),
+            stopped: None,
+        }
     }
 
-    /// Has all executors stop between two calls, and returns the state of each guest thread. They wait until [`Gate::stay`]; calls that wait
+    /// Has all executors stop between two calls, at `until` at the latest, and returns the state of each guest thread. They wait until [`Gate::stay`]; calls that wait
     /// at the gate turn back.
     ///
     /// Errors: the reason; the caller lets the session stay.
     ///
     /// [`Gate::stay`]: crate::run::gate::Gate::stay
-    pub fn leave(&mut self) -> Result<Vec<Left>, &'static str> {
+    pub fn leave(&mut self, until: Instant) -> Result<Vec<Left>, &'static str> {
         if self.profile.is_some() || self.session.profile.is_on() {
             return Err("it is being profiled");
         }
-        let until = Instant::now() + PATIENCE;
         let departure = self.session.gate.departure().ok_or("it does not leave")?;
         let (sender, parked) = channel();
         let told = |executor: &Executor, number, sender: &Sender<Left>| {

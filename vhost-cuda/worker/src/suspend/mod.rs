@@ -126,6 +126,27 @@ pub fn execute(
     drop(suspended);
 }
 
+/// Waits until the device has done the work of a session that makes no more calls. Nothing moves meanwhile.
+///
+/// Errors: the reason for which it has not, at `deadline`.
+pub fn wait_for_work(session: &SessionState, deadline: Instant) -> Result<(), String> {
+    may_look_while_others_capture(&session.gpu);
+    let suspended = session.suspension.suspended.try_lock_until(deadline).ok_or("a move is under way")?;
+    if suspended.is_some() {
+        return Ok(());
+    }
+    if session.graphs.is_capturing() {
+        return Err("a stream of it is being captured".to_owned());
+    }
+    let contexts = session.contexts.all();
+    let raw: Vec<_> = contexts.iter().map(|context| context.object.raw::<u8>() as usize).collect();
+    match idle::wait(&session.gpu, &raw, deadline) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("its work did not end when the machine stopped".to_owned()),
+        Err(error) => Err(format!("the driver failed: {error}")),
+    }
+}
+
 fn suspend(
     session: &'static SessionState,
     terms: MoveTerms,
@@ -218,8 +239,9 @@ fn give_back(
         !part.stored && with_context.contains(&device) && terms.is_for(session.placed.device_bit(device))
     };
     let here: Vec<_> = all.into_iter().filter(goes).collect();
-    if here.is_empty() && !is_first {
-        let moved = report(session, MOVED_BEFORE, placed.movable(), &mut now);
+    if here.is_empty() && (!is_first || terms.is_with_nothing()) {
+        let outcome = if is_first { MOVED } else { MOVED_BEFORE };
+        let moved = report(session, outcome, placed.movable(), &mut now);
         *suspended = Some(now);
         return Ok(moved);
     }

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+//! Moves running programs between daemons, as QEMU moves a virtual machine: it stops the queues, saves the state of the device from one
+//! daemon, loads it into another one, and goes on there.
+//!
+//! It stands between programs and daemons, and passes their messages on. Of those of a program it keeps what a daemon must know. While a
+//! program moves it is stopped (SIGSTOP), as the processors of a machine are.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
+
+/// The bytes of a message's head, and the maximum of its body.
+const HEAD: usize = 12;
+const MAX_BODY: usize = 0x1000;
+/// The maximum number of files of a message.
+const MAX_FILES: usize = 32;
+/// Flags of a message: its version, that of a reply, and the wish for one.
+const VERSION: u32 = 1;
+const NEED_REPLY: u32 = 1 << 3;
+/// The maximum number of queues.
+const QUEUES: u32 = 17;
+/// The bit of a queue's number that says that there is no event.
+const NO_EVENT: u32 = 1 << 8;
+/// The directions of a transfer.
+const SAVE: u32 = 0;
+const LOAD: u32 = 1;
+/// The pause between two looks at sockets without messages.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A message of vhost-user.
+#[derive(Debug)]
+struct Message {
+    request: u32,
+    flags: u32,
+    body: Vec<u8>,
+    files: Vec<File>,
+}
+
+impl Message {
+    fn new(request: FrontendReq, words: &[u32]) -> Self {
+        let body = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        Self { request: request as u32, flags: VERSION, body, files: Vec::new() }
+    }
+
+    fn word(&self, index: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.body.get(4 * index..4 * index + 4)?.try_into().ok()?))
+    }
+
+    fn copy(&self) -> Result<Self> {
+        let files = self.files.iter().map(File::try_clone).collect::<Result<_, _>>()?;
+        Ok(Self { request: self.request, flags: VERSION, body: self.body.clone(), files })
+    }
+
+    fn send(&self, socket: &UnixStream) -> Result<()> {
+        let head = [self.request, self.flags, self.body.len() as u32].map(u32::to_ne_bytes).concat();
+        let bytes = [head, self.body.clone()].concat();
+        let files: Vec<RawFd> = self.files.iter().map(AsRawFd::as_raw_fd).collect();
+        let sent = socket.send_with_fds(&[&bytes[..]], &files)?;
+        ensure!(sent == bytes.len(), "a message was not sent as a whole");
+        Ok(())
+    }
+
+    /// Receives a message. `None` if there is none now. The end of the other end is an error.
+    fn receive(socket: &UnixStream) -> Result<Option<Self>> {
+        let mut head = [0; HEAD];
+        let mut descriptors = [0; MAX_FILES];
+        socket.set_nonblocking(true)?;
+        let mut room = [libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: HEAD }];
+        // SAFETY: the room is that of `head`, which lives through the call.
+        let received = unsafe { socket.recv_with_fds(&mut room, &mut descriptors) };
+        socket.set_nonblocking(false)?;
+        let (bytes, count) = match received {
+            Err(error) if error.errno() == libc::EAGAIN => return Ok(None),
+            received => received?,
+        };
+        ensure!(bytes > 0, "the other end has gone");
+        let mut from = socket;
+        from.read_exact(&mut head[bytes..])?;
+        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        ensure!(word(8) as usize <= MAX_BODY, "a message is too long");
+        let mut body = vec![0; word(8) as usize];
+        from.read_exact(&mut body)?;
+        // SAFETY: the kernel has just made these descriptors, and nobody else has them.
+        let files =
+            descriptors[..count].iter().map(|&file| unsafe { OwnedFd::from_raw_fd(file) }.into()).collect();
+        Ok(Some(Self { request: word(0), flags: word(4), body, files }))
+    }
+}
+
+/// The messages of a program that another daemon must know.
+#[derive(Debug, Default)]
+struct Record {
+    device: BTreeMap<u32, Message>,
+    memory: Vec<Message>,
+    /// By the queue and the request.
+    queues: BTreeMap<(u32, u32), Message>,
+}
+
+impl Record {
+    fn note(&mut self, message: &Message) -> Result<()> {
+        let Ok(request) = FrontendReq::try_from(message.request) else { return Ok(()) };
+        match request {
+            FrontendReq::SET_OWNER | FrontendReq::SET_PROTOCOL_FEATURES | FrontendReq::SET_FEATURES => {
+                self.device.insert(message.request, message.copy()?);
+            }
+            FrontendReq::SET_MEM_TABLE => self.memory = vec![message.copy()?],
+            FrontendReq::ADD_MEM_REG => self.memory.push(message.copy()?),
+            FrontendReq::REM_MEM_REG => {
+                let is_it = |other: &Message| other.body.get(8..24) == message.body.get(8..24);
+                self.memory.retain(|other| other.request != FrontendReq::ADD_MEM_REG as u32 || !is_it(other));
+            }
+            FrontendReq::SET_VRING_NUM
+            | FrontendReq::SET_VRING_ADDR
+            | FrontendReq::SET_VRING_BASE
+            | FrontendReq::SET_VRING_CALL
+            | FrontendReq::SET_VRING_KICK
+            | FrontendReq::SET_VRING_ENABLE => {
+                let queue = message.word(0).context("a message without a queue")? & !NO_EVENT;
+                self.queues.insert((queue, message.request), message.copy()?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The queues that run.
+    fn running(&self) -> Vec<u32> {
+        let kick = FrontendReq::SET_VRING_KICK as u32;
+        (0..QUEUES).filter(|queue| self.queues.contains_key(&(*queue, kick))).collect()
+    }
+}
+
+/// A program's connection.
+#[derive(Debug)]
+struct Connection {
+    program: UnixStream,
+    daemon: UnixStream,
+    record: Record,
+    pid: libc::pid_t,
+}
+
+/// The order in which the daemon learns of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Its state, and then its memory: as QEMU does in a machine that is new.
+    StateFirst,
+    /// Its memory, and then its state.
+    MemoryFirst,
+}
+
+impl Connection {
+    fn of(program: UnixStream, daemon: &Path) -> Result<Self> {
+        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes a structure of that length.
+        let result = unsafe {
+            libc::getsockopt(
+                program.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut credentials).cast(),
+                &raw mut bytes,
+            )
+        };
+        ensure!(result == 0, "the program's process is not known");
+        let daemon = UnixStream::connect(daemon)?;
+        Ok(Self { program, daemon, record: Record::default(), pid: credentials.pid })
+    }
+
+    /// Passes what is there on. Returns whether there was something.
+    fn pass(&mut self) -> Result<bool> {
+        let request = Message::receive(&self.program)?;
+        if let Some(mut message) = request {
+            if message.request == FrontendReq::SET_PROTOCOL_FEATURES as u32 {
+                let wanted = VhostUserProtocolFeatures::DEVICE_STATE.bits();
+                let all = u64::from_ne_bytes(message.body[..8].try_into()?) | wanted;
+                message.body = all.to_ne_bytes().to_vec();
+            }
+            message.send(&self.daemon)?;
+            self.record.note(&message)?;
+            return Ok(true);
+        }
+        let reply = Message::receive(&self.daemon)?;
+        let is_there = reply.is_some();
+        reply.map_or(Ok(()), |message| message.send(&self.program))?;
+        Ok(is_there)
+    }
+
+    /// Sends a request to the daemon, and returns its reply. Replies to the program's own requests before it are passed on.
+    fn ask(&self, message: &Message) -> Result<Message> {
+        message.send(&self.daemon)?;
+        loop {
+            match Message::receive(&self.daemon)? {
+                None => thread::sleep(LOOK),
+                Some(reply) if reply.request == message.request => return Ok(reply),
+                Some(reply) => reply.send(&self.program)?,
+            }
+        }
+    }
+
+    /// Ends a transfer. An error: the daemon refuses.
+    fn check(&self) -> Result<()> {
+        let reply = self.ask(&Message::new(FrontendReq::CHECK_DEVICE_STATE, &[]))?;
+        ensure!(reply.body == [0; 8], "the daemon says that the transfer has failed");
+        Ok(())
+    }
+
+    fn begin(&self, direction: u32, file: OwnedFd) -> Result<()> {
+        let mut message = Message::new(FrontendReq::SET_DEVICE_STATE_FD, &[direction, 0]);
+        message.files = vec![file.into()];
+        let reply = self.ask(&message)?;
+        ensure!(reply.word(0).is_some_and(|word| word & 0xff == 0), "the daemon takes no transfer");
+        Ok(())
+    }
+
+    /// Stops all queues. Returns their positions.
+    fn stop(&self) -> Result<Vec<(u32, u32)>> {
+        let base = |queue: u32| {
+            let reply = self.ask(&Message::new(FrontendReq::GET_VRING_BASE, &[queue, 0]))?;
+            Ok((queue, reply.word(1).context("a reply without a position")?))
+        };
+        self.record.running().into_iter().map(base).collect()
+    }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        let (mut from, to) = std::io::pipe()?;
+        self.begin(SAVE, to.into())?;
+        let mut state = Vec::new();
+        from.read_to_end(&mut state)?;
+        self.check()?;
+        Ok(state)
+    }
+
+    fn load(&self, state: &[u8]) -> Result<()> {
+        let (from, mut to) = std::io::pipe()?;
+        self.begin(LOAD, from.into())?;
+        match to.write_all(state) {
+            // The daemon says why.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
+            _ => drop(to),
+        }
+        self.check()
+    }
+
+    /// Starts the queues at these positions.
+    fn start(&self, positions: &[(u32, u32)]) -> Result<()> {
+        for &(queue, position) in positions {
+            let requests = [
+                FrontendReq::SET_VRING_NUM,
+                FrontendReq::SET_VRING_ADDR,
+                FrontendReq::SET_VRING_BASE,
+                FrontendReq::SET_VRING_CALL,
+                FrontendReq::SET_VRING_KICK,
+                FrontendReq::SET_VRING_ENABLE,
+            ];
+            for request in requests {
+                if request == FrontendReq::SET_VRING_BASE {
+                    Message::new(request, &[queue, position]).send(&self.daemon)?;
+                } else if let Some(message) = self.record.queues.get(&(queue, request as u32)) {
+                    message.send(&self.daemon)?;
+                }
+            }
+            let kick = self.record.queues.get(&(queue, FrontendReq::SET_VRING_KICK as u32));
+            for mut event in kick.iter().flat_map(|kick| &kick.files) {
+                // As QEMU does.
+                event.write_all(&1_u64.to_ne_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the device of the program in a daemon that has none for it yet.
+    fn arrive(&self, state: &[u8], positions: &[(u32, u32)], order: Order) -> Result<()> {
+        for request in [FrontendReq::SET_OWNER, FrontendReq::SET_PROTOCOL_FEATURES, FrontendReq::SET_FEATURES]
+        {
+            self.record.device.get(&(request as u32)).map_or(Ok(()), |message| message.send(&self.daemon))?;
+        }
+        if order == Order::StateFirst {
+            self.load(state)?;
+        }
+        self.record.memory.iter().try_for_each(|message| message.send(&self.daemon))?;
+        if order == Order::MemoryFirst {
+            self.load(state)?;
+        }
+        self.start(positions)
+    }
+}
+
+/// The connections of programs.
+#[derive(Debug)]
+pub struct Mover {
+    folder: TempDir,
+    /// The daemon of programs that start.
+    daemon: Arc<Mutex<PathBuf>>,
+    connections: Arc<Mutex<Vec<Arc<Mutex<Option<Connection>>>>>>,
+}
+
+/// The outcome of a move.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The program is with the other daemon: the length of its state.
+    There(usize),
+    /// A daemon has refused, and the program goes on where it was.
+    Stays(String),
+    /// The program has ended.
+    Gone,
+}
+
+impl Mover {
+    /// Passes programs on to the daemon at `daemon`.
+    pub fn start(daemon: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let listener = UnixListener::bind(folder.path().join("socket"))?;
+        let connections = Arc::<Mutex<Vec<_>>>::default();
+        let daemon = Arc::new(Mutex::new(daemon.to_path_buf()));
+        let (all, of_new) = (Arc::clone(&connections), Arc::clone(&daemon));
+        thread::spawn(move || {
+            for program in listener.incoming() {
+                let daemon = locked(&of_new).clone();
+                let Ok(connection) = program.map_err(Into::into).and_then(|one| Connection::of(one, &daemon))
+                else {
+                    continue;
+                };
+                let connection = Arc::new(Mutex::new(Some(connection)));
+                locked(&all).push(connection.clone());
+                thread::spawn(move || serve(&connection));
+            }
+        });
+        Ok(Self { folder, daemon, connections })
+    }
+
+    /// The socket for programs.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// Moves all programs to the daemon at `daemon`, to which programs come that start later, too.
+    pub fn move_to(&self, daemon: &Path, order: Order) -> Result<Vec<Moved>> {
+        *locked(&self.daemon) = daemon.to_path_buf();
+        let all = locked(&self.connections).clone();
+        let moved = all.iter().map(|connection| move_one(&mut locked(connection), daemon, order)).collect();
+        locked(&self.connections).retain(|connection| locked(connection).is_some());
+        moved
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes messages on until one of the ends has gone.
+fn serve(connection: &Mutex<Option<Connection>>) {
+    loop {
+        let mut now = locked(connection);
+        match now.as_mut().map(Connection::pass) {
+            Some(Ok(true)) => {}
+            Some(Ok(false)) => {
+                drop(now);
+                thread::sleep(LOOK);
+            }
+            _ => return *now = None,
+        }
+    }
+}
+
+/// Stops a process, and lets it go on in the end.
+struct Stopped(libc::pid_t);
+
+impl Stopped {
+    fn new(pid: libc::pid_t) -> Result<Self> {
+        // SAFETY: a plain system call. The process is at the other end of a socket, so that it is no other one.
+        ensure!(unsafe { libc::kill(pid, libc::SIGSTOP) } == 0, "the program has ended");
+        let stopped = Self(pid);
+        let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        for _ in 0..1000 {
+            let is =
+                |state: &str| status().lines().any(|line| line.starts_with("State:") && line.contains(state));
+            if is("T (stopped)") {
+                return Ok(stopped);
+            }
+            if is("Z (zombie)") {
+                break;
+            }
+            thread::sleep(LOOK);
+        }
+        bail!("the program does not stop")
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+}
+
+fn move_one(connection: &mut Option<Connection>, daemon: &Path, order: Order) -> Result<Moved> {
+    let Some(connection) = connection else { return Ok(Moved::Gone) };
+    let Ok(_stopped) = Stopped::new(connection.pid) else { return Ok(Moved::Gone) };
+    // What it has sent before it stopped.
+    loop {
+        match connection.pass() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(_) => return Ok(Moved::Gone),
+        }
+    }
+    let positions = connection.stop()?;
+    let saved = connection.save();
+    let moved = saved.and_then(|state| {
+        let before = std::mem::replace(&mut connection.daemon, UnixStream::connect(daemon)?);
+        match connection.arrive(&state, &positions, order) {
+            Ok(()) => Ok(state.len()),
+            Err(error) => {
+                connection.daemon = before;
+                Err(error)
+            }
+        }
+    });
+    match moved {
+        Ok(bytes) => Ok(Moved::There(bytes)),
+        Err(error) => {
+            connection.start(&positions)?;
+            Ok(Moved::Stays(format!("{error:#}")))
+        }
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pipes to workers, and from them. A worker that stalls is noticed, however long the other end of the transfer takes.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::pipe::fcntl_setpipe_size;
+
+/// The time for a worker to read or write the next bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The bytes that a pipe holds, where the kernel allows that.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// Makes a pipe hold more. It works with less, too.
+pub fn widen(pipe: impl AsFd) {
+    let _ = fcntl_setpipe_size(pipe, PIPE_BYTES);
+}
+
+/// The daemon's end of a pipe.
+#[derive(Debug)]
+pub struct Patient(File);
+
+impl Patient {
+    /// This end waits for a limited time.
+    pub fn new(pipe: File) -> Self {
+        Self(pipe)
+    }
+
+    fn wait(&self, events: PollFlags) -> io::Result<()> {
+        let patience = Timespec::try_from(PATIENCE).ok();
+        match poll(&mut [PollFd::new(&self.0, events)], patience.as_ref()) {
+            Ok(0) => Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Read for Patient {
+    /// Errors: `TimedOut` if nothing comes for a while, and those of the pipe.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.wait(PollFlags::IN)?;
+        self.0.read(bytes)
+    }
+}
+
+impl Write for Patient {
+    /// Errors: `TimedOut` if nothing is taken for a while, and those of the pipe.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        ioctl_fionbio(&self.0, true)?;
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn all_bytes_pass_a_pipe_whose_reader_is_slow() {
+        let (reader, writer) = io::pipe().unwrap();
+        let sent: Vec<u8> = (0..200_000_u32).map(|byte| byte as u8).collect();
+        let (mut from, mut to) =
+            (Patient::new(OwnedFd::from(reader).into()), Patient::new(OwnedFd::from(writer).into()));
+        let got = thread::scope(|scope| {
+            let reading = scope.spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                let mut got = Vec::new();
+                from.read_to_end(&mut got).unwrap();
+                got
+            });
+            to.write_all(&sent).unwrap();
+            drop(to);
+            reading.join().unwrap()
+        });
+        assert!(got == sent);
+    }
+
+    #[test]
+    fn a_reader_that_has_ended_is_an_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut to = Patient::new(OwnedFd::from(writer).into());
+        assert_eq!(to.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}
