@@ -141,8 +141,7 @@ impl Placed {
             reserved = Some(cover.clone());
             let used = by_region.remove(&row.base).unwrap_or_default();
             let slab = if row.is_shared == 1 {
-                let slab = Slab::of(row.bytes, used.clone()).filter(|slab| !slab.is_empty());
-                Some(slab.ok_or("allocations in a region overlap")?)
+                Some(Slab::of(row.bytes, used.clone()).ok_or("allocations in a region overlap")?)
             } else if used == BTreeMap::from([(0, row.bytes)]) {
                 None
             } else {
