@@ -200,6 +200,7 @@ fn loaded_again_and_again(kit: &Kit) -> Result<()> {
     ensure!(programs[0].status(&loses)? != 0, "{}", programs[0].output(&loses)?);
     let output = programs[0].output(&loses)?;
     ensure!(output.contains("cudaErrorDevicesUnavailable"), "{output}");
+    programs[1].end(&loses)?;
     expect_good(&loses)?;
     vm.resume()?;
     for vm in clones.into_iter().chain([vm]) {
