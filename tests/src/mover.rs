@@ -309,13 +309,16 @@ impl Connection {
     }
 }
 
+/// A program's connection, until one of its ends has gone.
+type Slot = Arc<Mutex<Option<Connection>>>;
+
 /// The connections of programs.
 #[derive(Debug)]
 pub struct Mover {
     folder: TempDir,
     /// The daemon of programs that start.
     daemon: Arc<Mutex<PathBuf>>,
-    connections: Arc<Mutex<Vec<Arc<Mutex<Option<Connection>>>>>>,
+    connections: Arc<Mutex<Vec<Slot>>>,
 }
 
 /// The outcome of a move.
