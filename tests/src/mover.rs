@@ -26,9 +26,8 @@ const HEAD: usize = 12;
 const MAX_BODY: usize = 0x1000;
 /// The maximum number of files of a message.
 const MAX_FILES: usize = 32;
-/// Flags of a message: its version, that of a reply, and the wish for one.
+/// The flags of a message without a reply: its version.
 const VERSION: u32 = 1;
-const NEED_REPLY: u32 = 1 << 3;
 /// The maximum number of queues.
 const QUEUES: u32 = 17;
 /// The bit of a queue's number that says that there is no event.
@@ -133,6 +132,14 @@ impl Record {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns whether the program has set up its queues, all of which it enables.
+    fn is_ready(&self) -> bool {
+        let has = |queue: u32, request: FrontendReq| self.queues.contains_key(&(queue, request as u32));
+        let begun = (0..QUEUES).filter(|&queue| has(queue, FrontendReq::SET_VRING_NUM));
+        let mut begun = begun.peekable();
+        begun.peek().is_some() && begun.all(|queue| has(queue, FrontendReq::SET_VRING_ENABLE))
     }
 
     /// The queues that run.
@@ -283,6 +290,10 @@ impl Connection {
 
     /// Makes the device of the program in a daemon that has none for it yet.
     fn arrive(&self, state: &[u8], positions: &[(u32, u32)], order: Order) -> Result<()> {
+        // Without these questions the daemon does not confirm messages.
+        for request in [FrontendReq::GET_FEATURES, FrontendReq::GET_PROTOCOL_FEATURES] {
+            self.ask(&Message::new(request, &[]))?;
+        }
         for request in [FrontendReq::SET_OWNER, FrontendReq::SET_PROTOCOL_FEATURES, FrontendReq::SET_FEATURES]
         {
             self.record.device.get(&(request as u32)).map_or(Ok(()), |message| message.send(&self.daemon))?;
@@ -298,13 +309,16 @@ impl Connection {
     }
 }
 
+/// A program's connection, until one of its ends has gone.
+type Slot = Arc<Mutex<Option<Connection>>>;
+
 /// The connections of programs.
 #[derive(Debug)]
 pub struct Mover {
     folder: TempDir,
     /// The daemon of programs that start.
     daemon: Arc<Mutex<PathBuf>>,
-    connections: Arc<Mutex<Vec<Arc<Mutex<Option<Connection>>>>>>,
+    connections: Arc<Mutex<Vec<Slot>>>,
 }
 
 /// The outcome of a move.
@@ -314,6 +328,8 @@ pub enum Moved {
     There(usize),
     /// A daemon has refused, and the program goes on where it was.
     Stays(String),
+    /// The program has not set its device up.
+    TooEarly,
     /// The program has ended.
     Gone,
 }
@@ -416,6 +432,9 @@ fn move_one(connection: &mut Option<Connection>, daemon: &Path, order: Order) ->
             Ok(false) => break,
             Err(_) => return Ok(Moved::Gone),
         }
+    }
+    if !connection.record.is_ready() {
+        return Ok(Moved::TooEarly);
     }
     let positions = connection.stop()?;
     let saved = connection.save();

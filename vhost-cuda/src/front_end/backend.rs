@@ -306,10 +306,16 @@ impl VhostUserBackend for Backend {
         // The transfer may block, but this call may not.
         let transfer = thread::Builder::new().name("device-state".into()).spawn(move || {
             let _transfer = Transfer::begin(&device);
-            match direction {
+            let result = match direction {
                 VhostTransferStateDirection::SAVE => save::save(&device, file),
                 VhostTransferStateDirection::LOAD => load::load(&device, file),
+            };
+            // A front-end need not ask for the result of a transfer that has failed on its side, too.
+            match &result {
+                Ok(()) => info!("connection {}: device state transferred", device.connection),
+                Err(error) => log::error!("connection {}: device state: {error}", device.connection),
             }
+            result
         })?;
         *self.transfer.lock() = Some(transfer);
         Ok(None)
@@ -317,11 +323,6 @@ impl VhostUserBackend for Backend {
 
     fn check_device_state(&self) -> io::Result<()> {
         let Some(transfer) = self.transfer.lock().take() else { return Ok(()) };
-        let result = transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")));
-        match &result {
-            Ok(()) => info!("connection {}: device state transferred", self.device.connection),
-            Err(error) => log::error!("connection {}: device state: {error}", self.device.connection),
-        }
-        result
+        transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")))
     }
 }

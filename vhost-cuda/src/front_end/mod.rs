@@ -5,5 +5,6 @@ pub mod backend;
 pub mod device;
 pub mod events;
 pub mod migration;
+pub mod patient;
 pub mod relay;
 pub mod sigbus;

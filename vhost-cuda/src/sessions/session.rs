@@ -12,6 +12,7 @@
 pub mod asked;
 pub mod machine;
 mod moves;
+mod outbox;
 pub mod profile;
 mod recipe;
 pub mod renewal;
@@ -21,17 +22,15 @@ mod stopping;
 
 pub use saved::SavedSession;
 use vhost_cuda_common::link::{
-    self, FROM_REPLY, FROM_WAKE, Region, TO_CALL, TO_CLOSE, TO_MEMORY, TO_POOL, TO_SHARE, TO_UNPIN, ToWorker,
+    self, FROM_REPLY, FROM_WAKE, TO_CALL, TO_CLOSE, TO_POOL, TO_SHARE, TO_UNPIN, ToWorker,
 };
 use vhost_cuda_common::statistics::Totals;
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,8 +44,9 @@ use virtio_cuda_protocol::transport::{
 use zerocopy::IntoBytes;
 
 use self::asked::Asked;
+use self::outbox::{Outbox, Outgoing};
 use crate::confine::threads;
-use crate::guest::memory::{MemoryTable, SharedRegion, mark_written};
+use crate::guest::memory::{MemoryTable, mark_written};
 use crate::guest::request::Request;
 use crate::guest::ring::Chain;
 use crate::hand_over::freeze;
@@ -185,34 +185,6 @@ struct InFlight {
     /// The frame, while it waits for the worker that will have the session.
     waiting: Option<Vec<u8>>,
     charge: Arc<RequestCharge>,
-}
-
-/// The connection to the worker: direct as long as the socket accepts everything, otherwise through the writer's
-/// thread.
-#[derive(Debug, Default)]
-struct Outbox {
-    writer: Option<Sender<Outgoing>>,
-    /// The number of messages that the writer has not written yet. While it is not zero, all messages must pass
-    /// through the writer.
-    waiting: Arc<AtomicUsize>,
-}
-
-#[derive(Debug)]
-enum Outgoing {
-    /// A frame, or the rest of one, with the number of its request. The request's memory is charged until the frame
-    /// is written.
-    Frame(Vec<u8>, u64, Option<Arc<RequestCharge>>),
-    /// A frame without entries, and its file.
-    File(ToWorker, Vec<u8>, OwnedFd),
-    /// Guest memory has changed.
-    Memory,
-}
-
-impl Outgoing {
-    /// Returns a frame of the daemon's own, with the number of its request, or 0.
-    fn of(header: &ToWorker, payload: &[u8]) -> Self {
-        Self::Frame(link::encode_request(header, payload, &[], &[]), header.id, None)
-    }
 }
 
 /// The reason of a session's end.
@@ -625,84 +597,6 @@ impl Session {
         let mut state = self.state.lock();
         self.ended.wait_while_for(&mut state, |state| !state.finished, time);
         state.finished
-    }
-
-    fn send(&self, outgoing: Outgoing) {
-        let outbox = self.outbox.lock();
-        let Some(writer) = outbox.writer.as_ref() else {
-            // Not running yet, or ending: then its end answers outstanding requests. Memory is sent before all else.
-            self.memory_changed.store(false, Ordering::Release);
-            return;
-        };
-        let rest = match outgoing {
-            Outgoing::Frame(mut frame, request, charge) if outbox.waiting.load(Ordering::Acquire) == 0 => {
-                self.begin(request);
-                let sent = link::write_now(&self.assigned().worker.sockets.link, &frame);
-                if sent == frame.len() {
-                    return;
-                }
-                Outgoing::Frame(frame.split_off(sent), request, charge)
-            }
-            other => other,
-        };
-        outbox.waiting.fetch_add(1, Ordering::AcqRel);
-        let _ = writer.send(rest);
-    }
-
-    /// Notes that the worker sees a request from now on.
-    fn begin(&self, request: u64) {
-        self.begun.fetch_max(request, Ordering::AcqRel);
-    }
-
-    fn write_all(&self, inbox: &Receiver<Outgoing>) {
-        let waiting = self.outbox.lock().waiting.clone();
-        for outgoing in inbox {
-            let assigned = self.assigned();
-            if let Err(error) = self.write(&assigned, &outgoing) {
-                debug!("session {}: its worker does not read: {error}", self.label);
-                // The reader notices the end. A worker that only closed its socket must not survive.
-                assigned.worker.kill();
-            }
-            waiting.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    fn write(&self, assigned: &Assigned, outgoing: &Outgoing) -> std::io::Result<()> {
-        let mut stream = &assigned.worker.sockets.link;
-        match outgoing {
-            Outgoing::Frame(frame, request, _) => {
-                self.begin(*request);
-                stream.write_all(frame)
-            }
-            Outgoing::File(header, payload, file) => {
-                self.begin(header.id);
-                link::send_with_file(stream, header, payload, file)
-            }
-            Outgoing::Memory => {
-                // In this order, so that a later change is sent once more.
-                self.memory_changed.store(false, Ordering::SeqCst);
-                self.write_memory(assigned)
-            }
-        }
-    }
-
-    /// Tells a worker the present guest memory.
-    fn write_memory(&self, Assigned { worker, named }: &Assigned) -> std::io::Result<()> {
-        let mut stream = &worker.sockets.link;
-        let table = (self.tables)();
-        if let Some(named) = named {
-            named.set_files(&table.regions)?;
-        }
-        for SharedRegion { region, file, read_only } in &table.regions {
-            if read_only.is_none() {
-                link::send_region(stream, region, file.file())?;
-            } else if let Some(number) = named.as_ref().and_then(|named| named.number(file.file())) {
-                let region = Region { number: number.into(), ..*region };
-                link::send_named_region(stream, &region)?;
-            }
-        }
-        let header = ToWorker { kind: TO_MEMORY, ..ToWorker::default() };
-        stream.write_all(&link::encode_request(&header, &[], &[], &[]))
     }
 
     /// Answers requests as a worker replies, until it ends.

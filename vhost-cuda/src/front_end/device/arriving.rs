@@ -13,7 +13,7 @@ use vhost_cuda_common::link;
 use super::ending::wait_for;
 use super::opening::{Held, NEXT_LABEL, Reservation};
 use super::{Device, END_PATIENCE};
-use crate::front_end::migration::patient::{Patient, widen};
+use crate::front_end::patient::{Patient, widen};
 use crate::limits::account::Slot;
 use crate::limits::room;
 use crate::owner::Owner;

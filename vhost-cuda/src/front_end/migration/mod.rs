@@ -5,7 +5,6 @@
 //! specifies: queues, images of device code, and each session that goes along. States of version 1 have no sessions, and are still read.
 
 pub mod load;
-pub mod patient;
 pub mod save;
 
 use std::io::{self, Read};

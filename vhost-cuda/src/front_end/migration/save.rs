@@ -17,10 +17,10 @@ use log::{error, warn};
 use vhost_cuda_common::parts::{self, kind, malformed};
 use zerocopy::IntoBytes;
 
-use super::patient::{Patient, widen};
 use super::{MAGIC, State, VERSION, put};
 use crate::confine::threads;
 use crate::front_end::device::Device;
+use crate::front_end::patient::{Patient, widen};
 use crate::guest::memory::Memory;
 use crate::guest::ring::{Ring, Unanswered};
 use crate::owner::{Machine, Owner};

@@ -116,7 +116,7 @@ impl Placed {
         for row in regions {
             let used = by_region.remove(&row.base).unwrap_or_default();
             let slab = if row.is_shared == 1 {
-                let slab = Slab::of(row.bytes, slab::UNIT, used.clone()).filter(|slab| !slab.is_empty());
+                let slab = Slab::of(row.bytes, slab::UNIT, used.clone());
                 Some(slab.ok_or("allocations in a region overlap")?)
             } else if used == BTreeMap::from([(0, row.bytes)]) {
                 None

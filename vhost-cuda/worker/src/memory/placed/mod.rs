@@ -275,6 +275,13 @@ impl Placed {
         let slab = is_small.then(|| Slab::new(BLOCK, slab::UNIT));
         let mut region = Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false };
         let mut state = self.lock();
+        // Another thread may have made a region meanwhile. One of the two would stay empty.
+        if is_small && let Some((other, address)) = state.take(bytes, context) {
+            let address = enter(&mut state, address, other);
+            drop(state);
+            self.end_region(gpu, region);
+            return Ok(address);
+        }
         // It may have changed meanwhile.
         if let Err(error) = state.peers.apply(gpu, home, &mut region) {
             drop(state);
@@ -507,6 +514,9 @@ fn map(gpu: &Driver, address: u64, bytes: u64, handle: u64, devices: &[i32]) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
     use crate::gpu::null;
     use crate::memory::window::IN_USE;
@@ -563,6 +573,30 @@ mod tests {
         allocate(1);
         assert_eq!(placed.lock().regions.len(), 5, "all four are full");
         assert_eq!(placed.lock().slabs.len(), 5);
+    }
+
+    #[test]
+    fn threads_that_find_no_room_at_once_share_one_region() {
+        let _null = IN_USE.lock();
+        null::reset();
+        let gpu = Driver::null();
+        let placed = Placed::new(&gpu, 1, false);
+        let together = Barrier::new(2);
+        for _ in 0..200 {
+            let all = thread::scope(|scope| {
+                let allocate = || {
+                    together.wait();
+                    placed.allocate(&gpu, 1, HOME).unwrap()
+                };
+                let other = scope.spawn(allocate);
+                [allocate(), other.join().unwrap()]
+            });
+            assert_eq!(placed.lock().regions.len(), 1);
+            for address in all {
+                assert_eq!(placed.free(&gpu, address), Some(Ok(())));
+            }
+        }
+        assert!(is_empty(&placed));
     }
 
     #[test]
