@@ -5,11 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use vhost_cuda_common::link::{FromWorker, receive_frame, send_reply};
+use vhost_cuda_common::link::{FromWorker, TO_MEMORY, receive_frame, send_reply};
 use virtio_cuda_protocol::transport::{OP_CLOSE, RequestHeader};
 
 use super::*;
 use crate::guest::fixture::FixtureGuest;
+use crate::guest::memory::SharedRegion;
 use crate::limits::request_budget::RequestBudget;
 use crate::sessions::fixture::sleeping_worker;
 

@@ -24,8 +24,11 @@ const PLACES: [u64; 7] = [0, 4, 18, 2, 3, 6, 20];
 /// The maximum number of parts of a stream.
 const MAX_PARTS: usize = 6;
 
-/// The parts of a session that another worker has written, and of one that comes with its machine.
-static SESSIONS: LazyLock<[Vec<(u16, Vec<u8>)>; 2]> = LazyLock::new(|| {
+/// The parts of a session, with their kinds.
+type Parts = Vec<(u16, Vec<u8>)>;
+
+/// Those of a session that another worker has written, and of one that comes with its machine.
+static SESSIONS: LazyLock<[Parts; 2]> = LazyLock::new(|| {
     let mut guest = Guest::with_all();
     guest.suspend();
     let sessions = [None, Some(1)].map(|stopped_at| {
