@@ -18,6 +18,7 @@ mod recipe;
 pub mod renewal;
 mod saved;
 pub mod saving;
+mod sending;
 mod stopping;
 
 pub use saved::SavedSession;
@@ -30,7 +31,7 @@ use std::collections::HashMap;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -254,6 +255,20 @@ impl Session {
     /// Returns the session's id on the wire.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Writes the messages that the socket did not take at once.
+    fn write_all(&self, inbox: &Receiver<Outgoing>) {
+        let waiting = self.outbox.lock().waiting.clone();
+        for outgoing in inbox {
+            let assigned = self.assigned();
+            if let Err(error) = self.write(&assigned, &outgoing) {
+                debug!("session {}: its worker does not read: {error}", self.label);
+                // The reader notices the end. A worker that only closed its socket must not survive.
+                assigned.worker.kill();
+            }
+            waiting.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Serves the session until it ends. When this returns, all its requests except the close are answered. `at_end`
