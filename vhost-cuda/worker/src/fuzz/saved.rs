@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::renewal::fixture::{Guest, end_suspended, stream_of};
 use crate::renewal::read;
+use crate::renewal::stopping::fill;
 use crate::suspend::pages::Pages;
 use crate::suspend::room::{Area, CHUNK, CHUNK_BYTES};
 use crate::suspend::saving::load;
@@ -70,8 +71,9 @@ fn enter(stream: &[u8], is_stopped: bool) {
     if let Ok((entered, _)) = read(stream, session, CHUNKS * 4 * CHUNK_BYTES, None, is_stopped) {
         assert!(session.allocations().quota.memory().is_some_and(|(total, free)| free <= total));
         // Lanes of any threads may lie in the same pages, so these do not run.
-        drop(entered);
-        guest.try_to_resume();
+        if fill(session, entered.areas).is_ok() {
+            guest.try_to_resume();
+        }
     }
     end_suspended(guest);
 }

@@ -235,16 +235,15 @@ pub fn stream_of(guest: &mut Guest, stopped_at: Option<u64>) -> Vec<u8> {
     stream
 }
 
-/// Ends a guest whose session is suspended, or of no use.
+/// Ends a guest whose session is suspended, or of no use. Its threads execute nothing more: another guest may have their lane.
 pub fn end_suspended(guest: Guest) {
-    let gate = &guest.session.state.gate;
-    gate.open();
-    gate.unseal();
-    // Its threads end only when they may go on.
-    if gate.has_left() {
-        super::go_on(guest.session.state);
-    }
-    guest.end();
+    let Guest { session, executors, .. } = guest;
+    session.state.gate.leave();
+    executors.end();
+    session.state.gate.stay();
+    session.state.gate.open();
+    session.state.gate.unseal();
+    drop(session);
 }
 
 /// Pages of guest memory.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use vhost_cuda_common::gates::now;
 use vhost_cuda_common::link::{Frame, stop_time_of};
 use vhost_cuda_common::recipes::Description;
-use virtio_cuda_protocol::transport::REPLY_OK;
+use virtio_cuda_protocol::transport::{MemEntry, REPLY_OK};
 
 use super::{halt, refusal, release};
 use crate::run::replies::Replies;
@@ -51,15 +51,19 @@ pub fn stop(
 /// Begins with a session that has entered: its machine goes on, and guest memory is there.
 pub fn begin(session: &'static SessionState, executors: &mut Executors, entered: Entered) {
     let Entered { threads, areas, stopped_at } = entered;
-    let (memory, mut window) = (session.memory(), session.window());
-    for (base, entries) in areas {
-        if let Err(reason) = window.fill(base, memory.clone(), entries) {
-            crate::end_process(&format!("a session cannot go on in its new machine: {reason}"));
-        }
+    if let Err(reason) = fill(session, areas) {
+        crate::end_process(&format!("a session cannot go on in its new machine: {reason}"));
     }
-    drop(window);
     // No time has passed in the guest.
     let passed = now() as f64 / 1e6 - stopped_at;
     session.suspension.times.lock().past.values_mut().for_each(|at| *at += passed);
     executors.resume(threads);
+}
+
+/// Maps the areas of a session's window.
+///
+/// Errors: the reason.
+pub fn fill(session: &SessionState, areas: Vec<(u64, Vec<MemEntry>)>) -> Result<(), String> {
+    let (memory, mut window) = (session.memory(), session.window());
+    areas.into_iter().try_for_each(|(base, entries)| window.fill(base, memory.clone(), entries))
 }

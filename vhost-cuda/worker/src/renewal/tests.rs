@@ -280,7 +280,6 @@ fn a_session_stops_with_its_machine_and_a_copy_of_it_goes_on_in_another() {
     let reason = stopped_with(&mut other, 10_000);
     assert_eq!(reason.as_deref(), Some("it is stopped already, or leaves"));
     assert_eq!(left(&mut other), Err("its machine has not run since it was loaded".to_owned()));
-    assert_eq!(producer.reply(1, &mut room), None);
     stay(session, &mut other.executors);
     other.resume();
     let waits = [1_u64, 0].map(u64::to_le_bytes).concat();
