@@ -62,7 +62,10 @@ fn enter(stream: &[u8], is_stopped: bool) {
         assert!(session.allocations().quota.memory().is_some_and(|(total, free)| free <= total));
         // Lanes of any threads may lie in the same pages, so these do not run.
         drop(entered);
-        guest.try_to_resume();
+        // The daemon resumes no session before its machine runs, and its pages are mapped.
+        if !is_stopped {
+            guest.try_to_resume();
+        }
     }
     end_suspended(guest);
 }

@@ -175,7 +175,7 @@ impl Tables {
             kind::HOST if self.host.is_none() => {
                 let there = form::Host::read_from_bytes(part).map_err(|_| cut())?;
                 let here = form::Host::of(session, 0.0)?;
-                if (there.architecture, there.device) != (here.architecture, here.device) {
+                if there.device != here.device {
                     let (there, here) = (there.device(), here.device());
                     return Err(malformed(&format!(
                         "its device is another one ({there}) than that of this host ({here})"
