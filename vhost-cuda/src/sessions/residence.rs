@@ -65,6 +65,9 @@ pub enum MoveError {
     /// It goes over to another worker.
     #[error("the session is getting another worker: try again")]
     Renewing,
+    /// It has come with its machine, and guest memory is not mapped yet.
+    #[error("its machine has not run since it was loaded")]
+    Arriving,
     /// It has ended.
     #[error("the session has ended")]
     Ended,

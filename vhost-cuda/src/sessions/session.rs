@@ -154,7 +154,9 @@ struct State {
     /// The reason for which the worker may write to guest memory although the machine has stopped, if there is one. `None` while the
     /// machine runs.
     stop: Option<Result<(), String>>,
-    /// Pages that the program has named in another machine.
+    /// True until the machine runs with which it has come.
+    is_arriving: bool,
+    /// Pages that the program has named where it comes from.
     arriving: Vec<HeldPages>,
 }
 

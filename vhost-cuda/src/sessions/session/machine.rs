@@ -139,6 +139,7 @@ impl Session {
                 bytes_out: saved.bytes_out,
                 maps_memory: saved.maps_memory,
                 is_stopped: true,
+                is_arriving: true,
                 arriving: saved.pages,
                 ..State::default()
             }),

@@ -122,6 +122,9 @@ impl Session {
         if state.phase != Phase::Open {
             return Err(MoveError::Ended);
         }
+        if state.is_arriving {
+            return Err(MoveError::Arriving);
+        }
         let id = state.next_request + 1;
         if self.residence.begin(to, id)? == Begun::Already {
             return Ok(None);

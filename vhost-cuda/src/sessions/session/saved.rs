@@ -73,7 +73,7 @@ impl Session {
         if self.residence.is_renewing() {
             return busy("is getting another worker");
         }
-        if self.stopping.save().is_some() || !state.arriving.is_empty() {
+        if self.stopping.save().is_some() || state.is_arriving {
             return busy("is being stopped with its machine, or comes with one");
         }
         if !state.outstanding.is_empty() {

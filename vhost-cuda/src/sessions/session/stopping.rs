@@ -64,6 +64,7 @@ impl Session {
             return;
         }
         self.residence.goes_on();
+        state.is_arriving = false;
         let pages = std::mem::take(&mut state.arriving);
         if let (Some(named), Some(memory)) = (&self.assigned().named, memory) {
             named.hold(pages, memory);

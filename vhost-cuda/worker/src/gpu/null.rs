@@ -112,11 +112,7 @@ pub(super) unsafe fn fill<T>(function: &str, place: *mut T, of: &str) {
         ("cuDeviceGetCount", _) => u64::from(DEVICES),
         ("cuDriverGetVersion", _) => 13_000,
         ("cuDeviceCanAccessPeer", _) => 1,
-        ("cuDeviceGetAttribute", _) => match (WORDS[0].load(RELAXED), number()) {
-            // The compute capability, which stays what it is.
-            (75 | 76, _) => 9,
-            (_, number) => 1 + number % 64,
-        },
+        ("cuDeviceGetAttribute", _) => 1 + number() % 64,
         ("cuCtxGetCurrent", _) => CURRENT.load(RELAXED) as u64,
         ("cuMemHostGetDevicePointer_v2", _) => WORDS[0].load(RELAXED),
         ("cuMemAllocPitch_v2", "usize") => WORDS[0].load(RELAXED).next_multiple_of(512),

@@ -7,10 +7,8 @@ use vhost_cuda_common::parts::malformed;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::devices::name_of;
-use crate::gpu::CuResult;
 use crate::memory::allocations::Origin;
 use crate::state::SessionState;
-use crate::suspend::deep::target;
 
 /// [`State::flags`]: the guest library has not sent a version that is known.
 pub const REFUSED: u64 = 1;
@@ -166,8 +164,6 @@ pub struct Digests {
 pub struct Host {
     /// The time when it stopped, in milliseconds of the host's clock.
     pub stopped_at: f64,
-    /// The compute capability of its device, times ten.
-    pub architecture: u64,
     /// The name of its device, with zeros behind it.
     pub device: [u8; 64],
 }
@@ -177,12 +173,11 @@ impl Host {
     ///
     /// Errors: the driver's.
     pub fn of(session: &SessionState, stopped_at: f64) -> io::Result<Self> {
-        let describe = || Ok((target(session)?.architecture, name_of(&session.gpu, session.device(0)?)?));
-        let described: CuResult<_> = describe();
-        let (architecture, name) = described.map_err(|error| malformed(&error.to_string()))?;
+        let name = session.device(0).and_then(|device| name_of(&session.gpu, device));
+        let name = name.map_err(|error| malformed(&error.to_string()))?;
         let mut device = [0; 64];
         device.copy_from_slice(&name[..64]);
-        Ok(Self { stopped_at, architecture: architecture.into(), device })
+        Ok(Self { stopped_at, device })
     }
 
     /// Returns the name of its device.

@@ -187,12 +187,10 @@ impl Tables {
             kind::HOST if self.host.is_none() => {
                 let there = form::Host::read_from_bytes(part).map_err(|_| cut())?;
                 let here = form::Host::of(session, 0.0)?;
-                let of = |host: &form::Host| (host.device(), host.architecture);
-                if of(&there) != of(&here) {
-                    let (there, here) = (of(&there), of(&here));
+                if there.device != here.device {
+                    let (there, here) = (there.device(), here.device());
                     return Err(malformed(&format!(
-                        "its device is another one ({}, {}) than that of this host ({}, {})",
-                        there.0, there.1, here.0, here.1
+                        "its device is another one ({there}) than that of this host ({here})"
                     )));
                 }
                 self.host = Some(there).filter(|host| host.stopped_at.is_finite());

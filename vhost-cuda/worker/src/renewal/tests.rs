@@ -303,7 +303,7 @@ fn a_session_of_another_kind_of_device_does_not_enter() {
     let (mut from, mut part, mut changed) = (&stream[..], Vec::new(), Vec::new());
     while let Ok(found) = parts::read(&mut from, &mut part) {
         if found == parts::kind::HOST {
-            part[16..][..5].copy_from_slice(b"other");
+            part[8..][..5].copy_from_slice(b"other");
         }
         parts::write(&mut changed, found, &[&part]).unwrap();
     }
