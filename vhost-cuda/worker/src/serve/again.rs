@@ -108,7 +108,11 @@ fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadSt
         }
         Err(CudaError::OUT_OF_MEMORY) => {}
         // Nothing that the guest can repeat: one for a resumption that fails.
-        Err(error) => error!("a session cannot be made again: {}: {error}", opcode.name()),
+        Err(error) => {
+            let function = library::called(arguments).filter(|_| rule == Some(&Rule::OfLibrary));
+            let name = function.map_or(opcode.name(), |(_, function)| function.name);
+            error!("a session cannot be made again: {name}: {error}");
+        }
     }
     outcome
 }
