@@ -71,7 +71,7 @@ impl Message {
         Ok(())
     }
 
-    /// Receives a message. `None` if there is none now. The end of the other end is an error.
+    /// Receives a message, or `None` if none has come. It is an error if the other side has closed its socket.
     fn receive(socket: &UnixStream) -> Result<Option<Self>> {
         let mut head = [0; HEAD];
         let mut descriptors = [0; MAX_FILES];
@@ -425,7 +425,7 @@ impl Drop for Stopped {
 fn move_one(connection: &mut Option<Connection>, daemon: &Path, order: Order) -> Result<Moved> {
     let Some(connection) = connection else { return Ok(Moved::Gone) };
     let Ok(_stopped) = Stopped::new(connection.pid) else { return Ok(Moved::Gone) };
-    // What it has sent before it stopped.
+    // Messages that it sent before it stopped.
     loop {
         match connection.pass() {
             Ok(true) => {}

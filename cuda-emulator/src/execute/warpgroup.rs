@@ -68,7 +68,7 @@ impl Product {
         }
     }
 
-    /// The registers of A, which are none if it is in shared memory, and of D.
+    /// The registers of A and of D. A has no registers if it is in shared memory.
     pub(crate) fn registers(self) -> [usize; 2] {
         [if self.held { 4 } else { 0 }, self.columns / COLUMNS * self.per_block()]
     }

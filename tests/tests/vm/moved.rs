@@ -49,7 +49,7 @@ impl OwnProgram {
         Ok(Self { files })
     }
 
-    /// What it has printed.
+    /// The text that the program has printed.
     fn output(&self, vm: &Vm) -> Result<String> {
         vm.shell(&format!("cat {}.out", self.files))
     }

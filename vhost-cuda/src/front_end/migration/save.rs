@@ -36,7 +36,7 @@ struct Leaving<'a> {
     session: &'a Arc<Session>,
     /// It stays suspended as long as this exists.
     _suspended: Renewing<'a>,
-    /// What this daemon knows of it.
+    /// What this daemon knows of the session.
     member: Vec<u8>,
 }
 

@@ -47,7 +47,7 @@ impl Error {
 pub trait Workers {
     /// Takes a worker that has had no session.
     ///
-    /// Errors: the reason for which there is none.
+    /// Errors: the reason for which there is no such worker.
     fn take(&self) -> Result<Worker, String>;
 
     /// Takes back a worker of [`Self::take`] to which nothing was sent.

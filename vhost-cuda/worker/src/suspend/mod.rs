@@ -274,7 +274,6 @@ fn resume(
         return failed(CONTENTS_DIFFER);
     }
     session.gate.resume();
-    let begun = Instant::now();
     if let Some(deep) = &mut now.deep {
         if let Err(error) = deep.make_again(session, makers.calls) {
             return unmoved(error);
@@ -283,7 +282,6 @@ fn resume(
         if now.graphs.is_empty() {
             session.gate.unseal();
         }
-        debug!("objects were made again in {:?}", begun.elapsed());
     }
     *contexts = session.contexts.all();
     let back = bring_back(session, terms.is_in_pieces(), now, contexts).and_then(|moved| {
