@@ -18,6 +18,7 @@ use crate::memory::attach::attach_tracked;
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::transfer::Transfer;
 use crate::state::memory::cache::{Cache, Entry, MAX_PATIENCE, Pages, USES};
+use crate::vmm::parked;
 
 /// The number of copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
@@ -134,7 +135,8 @@ impl Api {
         for spare in &spares {
             self.driver.detach_pages(spare.pages, &spare.pinned);
         }
-        cached || !spares.is_empty()
+        let parked = self.driver.vmm.try_lock().is_some_and(|mut state| parked::end_all(*self, &mut state));
+        cached || !spares.is_empty() || parked
     }
 }
 
