@@ -193,14 +193,17 @@ fn what_would_be_lost_stays() {
 #[test]
 fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
     let mut guest = suspended();
-    let [handle, heuristics, config, plan] = [9, 10, 11, 12].map(name);
+    let [handle, heuristics, config, plan, other] = [9, 10, 11, 12, 13].map(name);
     guest.session.state.gate.open();
     let mut call = |function: &str, slots: &[u64]| call_library(&mut guest, "cudnn", function, slots);
     call("cudnnCreate", &[handle]);
     call("cudnnBackendCreateDescriptor", &[4, heuristics]);
     call("cudnnBackendFinalize", &[heuristics]);
     call("cudnnBackendCreateDescriptor", &[3, config]);
-    call("cudnnBackendGetAttribute", &[heuristics, 202, 15, 1, 0, PRESENT, config]);
+    call("cudnnBackendCreateDescriptor", &[3, other]);
+    call("cudnnBackendGetAttribute", &[heuristics, 202, 15, 2, 0, PRESENT, other, config]);
+    // The plan does not need this one, but the call above does.
+    call("cudnnBackendDestroyDescriptor", &[other]);
     call("cudnnBackendCreateDescriptor", &[5, plan]);
     call("cudnnBackendSetAttribute", &[plan, 400, 0, 1, PRESENT, handle]);
     call("cudnnBackendSetAttribute", &[plan, 401, 15, 1, PRESENT, config]);
@@ -211,13 +214,13 @@ fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
     let (number, _) = cuda_library_rows::library("cudnn").unwrap();
     for _ in 0..2 {
         let before = guest.calls();
-        assert_eq!(before.len(), 6 + 4 + 2 + 3);
+        assert_eq!(before.len(), 6 + 6 + 2 + 3);
         assert_eq!(deepen(guest.session.state, describe).obstacle, None);
         assert!(make_again(&guest));
         assert_eq!(data(&guest.calls()), data(&before));
-        let there = [(0, handle), (1, heuristics), (1, config), (1, plan)]
+        let there = [(0, handle), (1, heuristics), (1, config), (1, other), (1, plan)]
             .map(|(kind, id)| guest.session.state.vendor.handle(number, kind, id).is_some());
-        assert_eq!(there, [true, false, false, true]);
+        assert_eq!(there, [true, false, false, false, true]);
         *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
     }
     *guest.session.state.suspension.suspended.lock() = None;

@@ -153,16 +153,23 @@ fn note_call(
             recipe.0.lock().set(&find, (key, identity), setting, call(bulk), uses);
         }
         Rule::Fills { setting, parts, uses } => {
-            let (Some(block), Some(uses)) = (&block, named_by(uses)) else { return };
+            let (Some(block), Some(mut uses)) = (&block, named_by(uses)) else { return };
+            let filled: Vec<_> = library::handles_in(arguments, block)
+                .into_iter()
+                .filter_map(|(class, id)| {
+                    let key = Key::new(class, id, cx.context);
+                    Some((key, find(&key)?))
+                })
+                .collect();
+            // The call is made again with all of them, so each needs the others.
+            uses.extend(filled.iter().cloned());
             let parts: SmallVec<_> =
                 parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied().collect();
             let mut number = 0;
-            for (class, id) in library::handles_in(arguments, block) {
-                let key = Key::new(class, id, cx.context);
-                let Some(identity) = find(&key) else { continue };
+            for of in filled {
                 let call = Call { number, ..call(Bulk::Bytes(block.clone())) };
                 let setting = (*setting, parts.clone());
-                number = recipe.0.lock().set(&find, (key, identity), setting, call, uses.clone());
+                number = recipe.0.lock().set(&find, of, setting, call, uses.clone());
             }
         }
     }
