@@ -9,6 +9,7 @@
 //! Memory is not in it: the tables of memory have all that is needed ([`crate::memory`]).
 
 pub mod again;
+pub mod captured;
 mod class;
 pub mod kept;
 pub mod left;
