@@ -89,18 +89,26 @@ fn note_call(
         opcode,
         thread: cx.thread.number,
         context: cx.context,
-        arguments: arguments.into(),
+        arguments: match in_block {
+            true => library::again(arguments, named),
+            false => arguments.into(),
+        },
         results: results.into(),
         bulk,
         ends: false,
     };
     // `None` if one of these has ended.
     let named_by = |places: &[Place]| -> Option<Vec<(Key, Identity)>> {
-        let name = |place: &Place| {
-            let key = Key::new(place.class, place.name(named, results)?, cx.context);
-            Some((key, find(&key)?))
-        };
-        places.iter().map(name).collect()
+        let mut found = Vec::new();
+        for place in places {
+            let id = place.name(named, results)?;
+            // A handle may be null.
+            if id != 0 || !matches!(place.class, Class::Handle { .. }) {
+                let key = Key::new(place.class, id, cx.context);
+                found.push((key, find(&key)?));
+            }
+        }
+        Some(found)
     };
     match rule {
         Rule::Never(reason) => never(recipe, opcode, reason, arguments),
