@@ -36,11 +36,16 @@ pub struct Captured {
 pub type Place = (Arc<Captured>, u32);
 
 impl Graphs {
+    /// Returns whether one of the driver's graphs has a name.
+    pub fn is_named(&self, graph: CUgraph) -> bool {
+        self.tables.lock().graph_names.contains_key(&(graph as usize))
+    }
+
     /// Notes the nodes that a captured call has added to a graph, in the order in which they are found again.
     pub fn note_captured(&self, graph: CUgraph, nodes: &[CUgraphNode], captured: &Arc<Captured>) {
-        let name = self.name_graph(graph, None);
+        let Some(name) = self.tables.lock().graph_names.get(&(graph as usize)).copied() else { return };
         for (place, node) in (0..).zip(nodes) {
-            self.set_captured(name, *node, (captured.clone(), place));
+            self.set_captured(GraphId(name), *node, (captured.clone(), place));
         }
     }
 

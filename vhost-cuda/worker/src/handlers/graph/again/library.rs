@@ -22,7 +22,7 @@ use crate::gpu::{
 };
 use crate::handlers::vendor::{added, vendor_call};
 use crate::objects::Object;
-use crate::objects::graphs::{Captured, Place, Record};
+use crate::objects::graphs::{Captured, Capturing, Place, Record};
 use crate::recipe::Class;
 use crate::recipe::captured::{
     as_it_is, in_stream, is_making, is_same, is_setting_stream, read_before, read_call, settings_of,
@@ -329,12 +329,17 @@ impl Repeater {
         stream: CUstream,
         again: &(u32, u32, Box<[u8]>),
     ) -> CuResult<(CUgraph, Vec<CUgraphNode>)> {
-        let gpu = &self.session.gpu;
+        let (gpu, graphs) = (&self.session.gpu, &self.session.graphs);
         gpu.cuStreamBeginCapture_v2(stream, CAPTURE_RELAXED as u32)?;
+        // So that the call sees that its stream captures.
+        let own = Capturing::Stream(stream as usize);
+        graphs.capture_begins(own);
         let info = gpu.capture_info(stream);
         let called = self.library(again);
         let nodes = info.as_ref().ok().and_then(|info| added(gpu, stream, info.graph, &[]));
-        let (graph,) = gpu.cuStreamEndCapture(stream)?;
+        let ended = gpu.cuStreamEndCapture(stream);
+        graphs.capture_ended(own, false);
+        let (graph,) = ended?;
         match (called, nodes) {
             (Ok(()), Some(nodes)) => Ok((graph, nodes)),
             (called, _) => {

@@ -31,7 +31,8 @@ impl Attempt<'_> {
         first: Option<&(usize, u64)>,
         locked: &[((usize, u64), Locked)],
     ) -> Option<Capture> {
-        if !self.cx.session.graphs.is_capturing() {
+        let graphs = &self.cx.session.graphs;
+        if !graphs.is_capturing() {
             return None;
         }
         let stream = self.stream(slots, first, locked).filter(|stream| *stream != STREAM_LEGACY)?;
@@ -39,6 +40,10 @@ impl Attempt<'_> {
             return None;
         }
         let info = self.cx.gpu().capture_info(stream).ok().filter(|info| info.status == ACTIVE)?;
+        // The worker's own graphs are not.
+        if !graphs.is_named(info.graph) {
+            return None;
+        }
         Some(Capture { stream, graph: info.graph, before: info.links.nodes })
     }
 
