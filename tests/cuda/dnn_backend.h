@@ -86,9 +86,10 @@ static Handle find_plan(const std::vector<Handle> &operations) {
         CHECK(set<int>(heuristics, 200, HEURISTIC, {mode}));
         int64_t count = 0;
         if (call("cudnnBackendFinalize", heuristics) == 0) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, (int64_t)0, &count, (void *)nullptr));
-        std::vector<Handle> configs(count);
+        // One more than there are, as programs request that do not ask for the count.
+        std::vector<Handle> configs(count ? count + 1 : 0);
         for (auto &config : configs) config = create(ENGINE_CONFIG);
-        if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
+        if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count + 1, &count, (void *)configs.data()));
         destroy(heuristics);
         for (int64_t i = 0; i < count && !found; i++) {
             Handle made = create(PLAN);

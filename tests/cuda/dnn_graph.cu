@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // cuDNN's backend API: convolutions and their gradients as graphs of one operation, a graph of several operations with a number
 // in host memory, mistakes, and arrays that are shorter than the program says. With the argument "kept" a plan whose descriptors have been
-// destroyed, which is executed after SIGTERM.
+// destroyed, which is executed after SIGTERM, also in a graph.
 
 #include "dnn_backend.h"
 
@@ -114,6 +114,18 @@ static void kept() {
     CHECK(set<float>(operation, 700, FLOAT, {1}));
     CHECK(set<float>(operation, 701, FLOAT, {0}));
     const Handle made = plan({finalized(operation)});
+    int64_t bytes = 0, count = 0;
+    CHECK(call("cudnnBackendGetAttribute", made, 402, (int)INT64, (int64_t)1, &count, (void *)&bytes));
+    void *workspace = nullptr;
+    if (bytes) CHECK(cudaMalloc(&workspace, bytes));
+    __half *captured = on_device(std::vector<__half>(hy.size()));
+    const Handle packed = pack({'x', 'w', 'y'}, {x, w, captured}, workspace);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(call("cudnnBackendExecute", handle, made, packed));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
     const auto all = created;
     for (Handle other : all)
         if (other != made) destroy(other);
@@ -123,6 +135,9 @@ static void kept() {
     while (!is_ended) usleep(1000);
     execute(made, {'x', 'w', 'y'}, {x, w, y});
     compare("kept", wide(y, wanted.size()), wanted, 1e-3);
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    compare("in a graph", wide(captured, wanted.size()), wanted, 1e-3);
 }
 
 static void mistakes() {

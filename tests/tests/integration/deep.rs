@@ -22,7 +22,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -30,6 +30,7 @@ const PROGRAMS: [&str; 11] = [
     "own_variables",
     "events_streams",
     "kept_graphs",
+    "kept_library_graphs",
     "blas",
     "fft",
     "solver_generic",

@@ -10,7 +10,7 @@ use virtio_cuda_protocol::cuda::{ArrayDescriptor, Opcode, Reader, Wire};
 use super::class::Class;
 use super::kept::{Bulk, Call, Key, Recipe, lives};
 use super::steps::{Again, Step};
-use super::{NO_IMAGE, find, living_obstacle, named};
+use super::{NO_IMAGE, find, living_obstacle};
 use crate::gpu::RawArray;
 use crate::memory::footprint::{Target, variable_names};
 use crate::memory::formats::{Shape, WITHOUT_MEMORY};
@@ -22,9 +22,6 @@ const MAX_IMAGES: usize = 4096;
 
 /// The obstacle of code whose contents have no names, or addresses in them.
 const UNNAMED: &str = "heaps of device code, and variables that begin with addresses, are not kept";
-
-/// The obstacle of cuDNN: on an H200 one of the calls that make plans again ended with an error of the library.
-const CUDNN: &str = "cudnn: its plans are not made again on a GPU";
 
 impl Again {
     /// Takes the calls of the session's recipe, if they make all of it again without losing contents. `target` is the session's device.
@@ -50,10 +47,6 @@ impl Again {
             calls.extend(kept.settings.values().map(|(call, _)| (*key, call.clone())));
         }
         drop(state);
-        let is_of_cudnn = |call: &Call| named(call.opcode, &call.arguments) == "cudnn";
-        if !session.emulated && calls.iter().any(|(_, call)| is_of_cudnn(call)) {
-            return Err(CUDNN.to_owned());
-        }
         calls.sort_by_key(|(_, call)| call.number);
         // One that sets several things is made once.
         calls.dedup_by_key(|(_, call)| call.number);

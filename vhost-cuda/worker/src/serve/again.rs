@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the objects of a session again ([`crate::recipe`]), in its own worker, after all of them have ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use log::{debug, error};
@@ -15,7 +15,7 @@ use crate::handlers::graph;
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::recipe::again::restart;
-use crate::recipe::kept::{Bulk, Call};
+use crate::recipe::kept::{Bulk, Call, Key};
 use crate::recipe::steps::{Again, Step};
 use crate::recipe::{Class, Rule, library, note, rule};
 use crate::state::SessionState;
@@ -34,9 +34,11 @@ pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()>
     restart(&session.recipe);
     let mut thread = ThreadState::default();
     let mut times: HashMap<&str, (u32, Duration)> = HashMap::new();
+    // Objects of libraries with addresses of memory that has ended. The program could not use them either.
+    let mut unusable = HashSet::new();
     let outcome = calls.0.iter().try_for_each(|step| {
         let begun = Instant::now();
-        let outcome = call_again(step, session, &mut thread);
+        let outcome = call_again(step, session, &mut thread, &mut unusable);
         let (count, time) = times.entry(step.call.opcode.name()).or_default();
         (*count, *time) = (*count + 1, *time + begun.elapsed());
         outcome
@@ -54,13 +56,18 @@ pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()>
     outcome
 }
 
-fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
+fn call_again(
+    step: &Step,
+    session: &'static SessionState,
+    thread: &mut ThreadState,
+    unusable: &mut HashSet<Key>,
+) -> CuResult<()> {
     let Call { opcode, context, arguments, bulk, .. } = &step.call;
     let bulk_in: &[u8] = match bulk {
         Bulk::Bytes(bytes) => bytes,
         Bulk::Image(_) => &[],
     };
-    thread.number = step.call.thread;
+    (thread.number, thread.library_failed) = (step.call.thread, false);
     let mut cx = CallContext {
         session,
         thread,
@@ -90,10 +97,12 @@ fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadSt
     });
     cx.thread.held.release();
     let rule = rule(*opcode);
+    let has_failed = rule == Some(&Rule::OfLibrary) && cx.thread.library_failed;
+    if has_failed && (library::may_fail(arguments, bulk_in) || unusable.contains(&step.key)) {
+        unusable.insert(step.key);
+        return Ok(());
+    }
     let outcome = outcome.and_then(|()| match rule {
-        Some(Rule::OfLibrary) if cx.thread.library_failed && !library::may_fail(arguments, bulk_in) => {
-            Err(CudaError::INVALID_HANDLE)
-        }
         // The program may have stored them.
         Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
             Err(CudaError::INVALID_HANDLE)
