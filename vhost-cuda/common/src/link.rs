@@ -120,7 +120,8 @@ pub const TO_STAY: u32 = 20;
 pub const TO_ENTER: u32 = 21;
 
 /// [`ToWorker::kind`]: a file in memory comes along, for the contents of the request with the same id, which is the next frame. Its length
-/// is sealed, and is that of whole chunks. No payload, no answer.
+/// is sealed, and is that of whole chunks. Or a socket to the other worker, for the files that keep device memory on the card
+/// ([`ON_CARD`], [`crate::parts::kind::HELD`]). No payload, no answer.
 pub const TO_CONTENTS: u32 = 22;
 /// [`ToWorker::flags`] of [`TO_ENTER`]: the session's machine is stopped. Until [`TO_STAY`], before which guest memory comes, the worker
 /// neither maps guest memory nor executes a call.
@@ -226,6 +227,8 @@ pub const POOL_BLOCK_BYTES: u64 = 8 << 20;
 pub const IN_PIECES: u32 = 1;
 /// [`MoveTerms::flags`]: a session is suspended also if it has no memory that moves.
 pub const WITH_NOTHING: u32 = 2;
+/// [`MoveTerms::flags`]: memory stays on the card, if all of it can: descriptors keep it, which another worker can get ([`TO_CONTENTS`]).
+pub const ON_CARD: u32 = 4;
 
 /// Payload of [`TO_SUSPEND`] and [`TO_RESUME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -233,7 +236,7 @@ pub const WITH_NOTHING: u32 = 2;
 pub struct MoveTerms {
     /// The maximum time in milliseconds until running calls and the device's work must have ended.
     pub deadline_ms: u32,
-    /// [`IN_PIECES`] and [`WITH_NOTHING`].
+    /// [`IN_PIECES`], [`WITH_NOTHING`] and [`ON_CARD`].
     pub flags: u32,
     /// The maximum host memory for contents, in bytes.
     pub budget_bytes: u64,
@@ -255,6 +258,11 @@ impl MoveTerms {
     /// Returns whether a session without memory that moves is suspended, too.
     pub fn is_with_nothing(&self) -> bool {
         self.flags & WITH_NOTHING != 0
+    }
+
+    /// Returns whether memory stays on the card if it can.
+    pub fn is_on_card(&self) -> bool {
+        self.flags & ON_CARD != 0
     }
 }
 
@@ -465,7 +473,9 @@ pub fn region_of(payload: &[u8]) -> io::Result<Region> {
 
 /// Returns the terms of a [`TO_SUSPEND`] or [`TO_RESUME`] frame. `None` for a payload of the wrong size, or with unknown flags.
 pub fn move_terms_of(payload: &[u8]) -> Option<MoveTerms> {
-    MoveTerms::read_from_bytes(payload).ok().filter(|terms| terms.flags & !(IN_PIECES | WITH_NOTHING) == 0)
+    MoveTerms::read_from_bytes(payload)
+        .ok()
+        .filter(|terms| terms.flags & !(IN_PIECES | WITH_NOTHING | ON_CARD) == 0)
 }
 
 /// Returns the request of a [`TO_PROFILE`] frame. `None` for a payload of the wrong size.

@@ -81,6 +81,9 @@ pub mod kind {
     pub const TEXT: u16 = 38;
     /// A piece of the session's graphs.
     pub const GRAPHS: u16 = 40;
+    /// Addresses of pieces of memory that stay on the card. The files that keep them come in this order, over a socket of their own. No
+    /// contents follow, but the end.
+    pub const HELD: u16 = 61;
 
     // The kinds below are those of the state of a machine.
 

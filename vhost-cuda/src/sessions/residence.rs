@@ -15,7 +15,7 @@ use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, IN_PIECES, MOVED_IN_PART, Moved, NO_DEVICE_MEMORY, NO_HOST_MEMORY,
-    NOT_IDLE, NOTHING_MOVABLE, POOL_BLOCK_BYTES, WITH_NOTHING,
+    NOT_IDLE, NOTHING_MOVABLE, ON_CARD, POOL_BLOCK_BYTES, WITH_NOTHING,
 };
 
 use crate::hand_over::freeze;
@@ -299,6 +299,8 @@ pub enum Extent {
     Pieces,
     /// All of it. A session without any is suspended, too ([`WITH_NOTHING`]): the driver's objects end next.
     Any,
+    /// As [`Self::Any`], for a session that goes to another worker at once: its memory stays on the card if it can ([`ON_CARD`]).
+    Held,
 }
 
 impl Extent {
@@ -308,6 +310,7 @@ impl Extent {
             Self::Whole => 0,
             Self::Pieces => IN_PIECES,
             Self::Any => WITH_NOTHING,
+            Self::Held => WITH_NOTHING | ON_CARD,
         }
     }
 }

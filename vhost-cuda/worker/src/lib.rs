@@ -102,7 +102,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_RESUME_REFUSED => session.gate.refuse(),
             TO_FORGET => session.suspension.forget(),
             TO_POOL => suspend::keep_pool(session, &frame),
-            TO_CONTENTS => suspend::saving::lend(session, &frame),
+            TO_CONTENTS => suspend::saving::lend(session, &mut frame),
             TO_LEAVE => renewal::leave(session, &mut executors, &mut frame, &replies),
             TO_STAY => renewal::stay(session, &mut executors),
             TO_STOP => renewal::stopping::stop(session, &mut executors, &frame, &replies),

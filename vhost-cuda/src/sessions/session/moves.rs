@@ -41,7 +41,8 @@ impl Session {
         let deadline_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         // Workers of the release before refuse flags that they do not know.
         let is_older = self.assigned().worker.version < VERSION_OF_STOPPING;
-        let extent = if is_older && extent == Extent::Any { Extent::Whole } else { extent };
+        let extent =
+            if is_older && matches!(extent, Extent::Any | Extent::Held) { Extent::Whole } else { extent };
         let terms = MoveTerms { deadline_ms, flags: extent.flags(), devices, ..MoveTerms::default() };
         let limit = time + self.time_to_leave(&charge);
         self.carry_out(Move::Out { hold }, terms, limit, Some(charge))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sessions that go over to a fresh worker while they are suspended deeply.
 //!
-//! The old worker writes the session into a pipe from which the fresh one reads it, with all requests that it has not answered. Contents go
-//! over in a file in memory, without a copy. From
+//! The old worker writes the session into a pipe from which the fresh one reads it, with all requests that it has not answered. Device
+//! memory stays on the card: the old worker passes files that keep it over a socket between the two. Contents that are in host memory go over in
+//! a file in memory. From
 //! the request to leave on, further ones wait here for the worker that has the session then: for the fresh one until the old one has
 //! ended, or for the old one until the fresh one has ended. So no request is executed twice, and when one is answered, the other worker
 //! does not map its pages any more.
@@ -12,6 +13,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -139,8 +141,15 @@ impl Session {
     ) -> Result<(), RenewalError> {
         let stored = self.residence.moves().stored_bytes;
         let limit = time_of(stored);
-        let is_shared = stored > 0 && self.shares_contents(&fresh.worker);
-        let contents = is_shared.then(|| contents_file(stored)).transpose()?;
+        let is_shared = self.shares_contents(&fresh.worker);
+        let [contents, theirs] = match is_shared.then_some(stored) {
+            None => [None, None],
+            Some(0) => UnixStream::pair().map(|(one, other)| [Some(one.into()), Some(other.into())])?,
+            Some(stored) => {
+                let file = contents_file(stored)?;
+                [Some(file.try_clone()?), Some(file)]
+            }
+        };
         let link = &fresh.worker.sockets.link;
         // It has read nothing of the session yet, and takes all of this at once.
         link.set_write_timeout(Some(PATIENCE))?;
@@ -155,8 +164,8 @@ impl Session {
         };
         let header = ToWorker { kind: TO_ENTER, id, ..ToWorker::default() };
         let most = host.amount() as u64;
-        if let Some(contents) = &contents {
-            link::send_with_file(link, &ToWorker { kind: TO_CONTENTS, ..header }, &[], contents)?;
+        if let Some(theirs) = theirs {
+            link::send_with_file(link, &ToWorker { kind: TO_CONTENTS, ..header }, &[], theirs)?;
         }
         link::send_with_file(link, &header, most.as_bytes(), OwnedFd::from(reader))?;
         link.set_write_timeout(None)?;

@@ -118,7 +118,7 @@ impl Suspender {
         fresh: Result<Worker, String>,
         steps: &mut Steps,
     ) -> Result<(), Error> {
-        let suspended = self.suspend_to(session, time, false, Extent::Any).map_err(Error::from);
+        let suspended = self.suspend_to(session, time, false, Extent::Held).map_err(Error::from);
         steps.end("suspended");
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
             fresh.into_iter().for_each(|worker| workers.put_back(worker));

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use vhost_cuda_common::files::memory_file;
 use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BASE, WINDOW_BYTES};
 
 use super::{CUgraph, CUgraphNode};
@@ -233,6 +235,10 @@ pub(super) unsafe fn answer(function: &str, words: &[u64]) -> c_int {
                     (at(0) as *mut u64).add(index).write(next_handle());
                 }
             }
+            "cuMemExportToShareableHandle" => match memory_file(c"null") {
+                Ok(file) => (at(0) as *mut c_int).write(OwnedFd::from(file).into_raw_fd()),
+                Err(_) => return NOT_SUPPORTED,
+            },
             "cuPointerGetAttribute" => (at(0) as *mut u32).write(number() as u32 % 2),
             "cuStreamWriteValue32_v2" if in_window(at(1)) => touch(at(1), 4, true),
             _ => {}

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 
 use vhost_cuda_common::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
@@ -38,17 +39,18 @@ pub fn cuIpcGetMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResult<
     if range.origin != Origin::Allocated {
         return Err(CudaError::INVALID_VALUE);
     }
-    let (handle, file) = match cx.session.placed.export(range.base) {
-        Some((raw, bytes, offset)) => {
-            (Placement::new(bytes, offset).to_handle(), Some(cx.gpu().memory_file(raw)?))
+    let (handle, file) = match cx.session.placed.export(cx.gpu(), range.base) {
+        Some(exported) => {
+            let (file, bytes, offset) = exported?;
+            (Placement::new(bytes, offset).to_handle(), Some(file))
         }
         None => {
             let (handle,) = cx.gpu().cuIpcGetMemHandle(range.base)?;
-            (handle.reserved, file_behind(&handle.reserved)?)
+            (handle.reserved, file_behind(&handle.reserved)?.map(Arc::new))
         }
     };
     let offer = Offer { what: MEMORY, device: 0, bytes: range.bytes, handle };
-    Ok((cx.session.sharing.offer_named(range.base, range.context, offer, file.as_ref())?,))
+    Ok((cx.session.sharing.offer_named(range.base, range.context, offer, file.as_deref())?,))
 }
 
 /// Opens memory of another process. It is charged to this session too, because its owner may end first.
@@ -136,7 +138,10 @@ pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: Allocation
     if let Some(token) = reservations.offered_as(handle.0) {
         return Ok((token,));
     }
-    let file = cx.gpu().memory_file(allocation.raw)?;
+    let file = match reservations.file(handle.0) {
+        Some(file) => file,
+        None => Arc::new(cx.gpu().memory_file(allocation.raw)?),
+    };
     let device = allocation.location.id as u32;
     let offer = Offer { what: ALLOCATION, device, bytes: allocation.bytes, handle: [0; HANDLE_BYTES] };
     let token = cx.session.sharing.offer(offer, Some(&file))?;

@@ -4,9 +4,13 @@
 //! Each step notes what the driver has done. So after a failure at any step the same functions go on from there, in either
 //! direction.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
 use crate::gpu::{
-    ACCESS_NONE, ACCESS_READ_WRITE, CuResult, CudaError, Driver, LOCATION_DEVICE, RawAccess, RawAllocation,
-    RawLocation,
+    ACCESS_NONE, ACCESS_READ_WRITE, CuResult, CudaError, Driver, HANDLE_TYPE_FILE, LOCATION_DEVICE,
+    RawAccess, RawAllocation, RawLocation,
 };
 
 /// The size of all parts in bytes is a multiple of this.
@@ -16,8 +20,12 @@ pub const UNIT: u64 = vhost_cuda_common::link::CHUNK_BYTES;
 pub trait Memory {
     /// Allocates physical memory. Returns its handle.
     fn create(&self, bytes: u64, properties: &RawAllocation) -> CuResult<u64>;
-    /// Gives a handle back. The memory ends once nothing is mapped any more.
+    /// Gives a handle back. The memory ends once nothing is mapped any more, and no file of it is open.
     fn release(&self, handle: u64) -> CuResult<()>;
+    /// Returns a file that keeps physical memory as long as it is open.
+    fn export(&self, handle: u64) -> CuResult<File>;
+    /// Returns a handle of the memory that a file keeps.
+    fn import(&self, file: &File) -> CuResult<u64>;
     /// Maps the beginning of physical memory at reserved addresses.
     ///
     /// # Safety
@@ -46,6 +54,17 @@ impl Memory for Driver {
 
     fn release(&self, handle: u64) -> CuResult<()> {
         self.cuMemRelease(handle)
+    }
+
+    fn export(&self, handle: u64) -> CuResult<File> {
+        self.memory_file(handle)
+    }
+
+    fn import(&self, file: &File) -> CuResult<u64> {
+        let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
+        // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
+        unsafe { self.cuMemImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32) }
+            .map(|(handle,)| handle)
     }
 
     unsafe fn map(&self, address: u64, bytes: u64, handle: u64) -> CuResult<()> {
@@ -97,23 +116,78 @@ pub struct Part {
     mappings: Vec<Mapping>,
     /// The driver's handle, if the session holds it.
     handle: Option<u64>,
-    /// False while there is no physical memory.
+    /// False while this process has no physical memory of it.
     exists: bool,
     /// True while its contents are in the store and not in the device's memory.
     pub stored: bool,
+    /// What keeps its memory, with its contents, while this process has none of it. It stays afterwards, because memory that was
+    /// imported cannot be exported.
+    file: Option<Arc<File>>,
+    /// True while only that keeps it.
+    held: bool,
 }
 
 impl Part {
     /// A part that the driver has, with its contents. Without a handle only its mapping keeps it, and it has just one.
     pub fn new(handle: Option<u64>, bytes: u64, properties: RawAllocation, mappings: Vec<Mapping>) -> Self {
         assert!(!mappings.is_empty() && (handle.is_some() || mappings.len() == 1), "something keeps a part");
-        Self { bytes, properties, mappings, handle, exists: true, stored: false }
+        Self { bytes, properties, mappings, handle, exists: true, stored: false, file: None, held: false }
     }
 
     /// Returns the part as it is while its contents are in the store and the driver has nothing of it.
     pub fn away(mut self) -> Self {
         self.mappings.iter_mut().for_each(|mapping| mapping.mapped = false);
         Self { handle: None, exists: false, stored: true, ..self }
+    }
+
+    /// Returns the part with the file of its memory, if that has come from another process.
+    pub fn with_file(self, file: Option<Arc<File>>) -> Self {
+        Self { file, ..self }
+    }
+
+    /// Returns the file of its memory, if it has one.
+    pub fn file(&self) -> Option<&Arc<File>> {
+        self.file.as_ref()
+    }
+
+    /// Returns a file of its memory.
+    ///
+    /// Errors: the driver's; `CUDA_ERROR_NOT_SUPPORTED` for memory that is away, or that only its mapping keeps.
+    pub fn export(&self, memory: &impl Memory) -> CuResult<Arc<File>> {
+        match &self.file {
+            Some(file) => Ok(file.clone()),
+            None => memory.export(self.handle.ok_or(CudaError::NOT_SUPPORTED)?).map(Arc::new),
+        }
+    }
+
+    /// Has a file keep its memory from now on, across [`Self::give_back`].
+    ///
+    /// Errors: as for [`Self::export`].
+    pub fn hold(&mut self, memory: &impl Memory) -> CuResult<()> {
+        self.file = Some(self.export(memory)?);
+        self.held = true;
+        Ok(())
+    }
+
+    /// Takes the file of another process that keeps its memory. It is away.
+    pub fn hold_in(&mut self, file: File) {
+        self.file = Some(Arc::new(file));
+        (self.held, self.stored) = (true, false);
+    }
+
+    /// Returns the file that keeps its memory while this process has none of it.
+    pub fn held(&self) -> Option<&Arc<File>> {
+        self.file.as_ref().filter(|_| self.held)
+    }
+
+    /// Returns whether its contents are elsewhere: in the store, or in memory that a file keeps.
+    pub fn is_away(&self) -> bool {
+        self.stored || self.held
+    }
+
+    /// Notes that its contents are in its memory.
+    pub fn is_back(&mut self) {
+        (self.stored, self.held) = (false, false);
     }
 
     /// Returns the driver's handle. `None` while there is none.
@@ -184,15 +258,21 @@ impl Part {
             self.handle = None;
         }
         self.exists = false;
+        if !self.held {
+            self.file = None;
+        }
         Ok(())
     }
 
-    /// Allocates memory for the part unless it has some, and maps it. New memory has undefined contents.
+    /// Maps the memory that a file keeps, or allocates some, unless the part has it. New memory has undefined contents.
     ///
     /// Errors: the driver's.
     pub fn bring_back(&mut self, memory: &impl Memory) -> CuResult<()> {
         if !self.exists {
-            self.handle = Some(memory.create(self.bytes, &self.properties)?);
+            self.handle = Some(match &self.file {
+                Some(file) => memory.import(file)?,
+                None => memory.create(self.bytes, &self.properties)?,
+            });
             self.exists = true;
         }
         for Mapping { address, bytes, access, mapped } in &mut self.mappings {

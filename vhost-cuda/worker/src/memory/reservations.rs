@@ -4,6 +4,8 @@
 pub mod left;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::sync::Arc;
 
 use vhost_cuda_common::exchange::Token;
 use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
@@ -57,6 +59,8 @@ pub struct Reservations {
     lent: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Mapping>,
     allocations: HashMap<u64, Allocation>,
+    /// Files of the memory of allocations that have come from another worker, by their names.
+    files: HashMap<u64, Arc<File>>,
     array_maps: ArrayMaps,
     /// External memory.
     pub externals: Externals,
@@ -205,7 +209,22 @@ impl Reservations {
         let mapping = |(base, mapping): (u64, &Mapping)| {
             parts::Mapping::new(base, mapping.bytes, mapping.access.clone())
         };
-        Some(parts::Part::new(handle, allocation.bytes, properties, of.into_iter().map(mapping).collect()))
+        let part =
+            parts::Part::new(handle, allocation.bytes, properties, of.into_iter().map(mapping).collect());
+        Some(part.with_file(self.file(name)))
+    }
+
+    /// Returns the file of an allocation's memory, if it has come from another worker: the driver makes no other one.
+    pub fn file(&self, name: u64) -> Option<Arc<File>> {
+        self.files.get(&name).cloned()
+    }
+
+    /// Notes the file of an allocation's memory. Without one the memory has ended, or is this process's own.
+    pub fn set_file(&mut self, name: u64, file: Option<Arc<File>>) {
+        match file.filter(|_| self.allocations.contains_key(&name)) {
+            Some(file) => self.files.insert(name, file),
+            None => self.files.remove(&name),
+        };
     }
 
     /// Notes the handle of an allocation that has moved. Returns false if the program does not hold one.
@@ -404,6 +423,7 @@ impl Reservations {
         }
         let (bytes, token) = (allocation.bytes, allocation.token);
         self.allocations.remove(&name);
+        self.files.remove(&name);
         if let Some(token) = token {
             self.offered.remove(&token);
             self.ended.push(token);

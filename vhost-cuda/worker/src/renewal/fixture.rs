@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use vhost_cuda_common::link::{
-    FROM_REPLY, Frame, MOVED, MoveTerms, Moved, TO_RESUME, TO_SHARE, TO_SUSPEND, ToWorker, receive_reply,
+    FROM_REPLY, Frame, MOVED, MoveTerms, Moved, ON_CARD, TO_RESUME, TO_SHARE, TO_SUSPEND, ToWorker,
+    receive_reply,
 };
 use virtio_cuda_protocol::cuda::{
     CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Opcode, RESERVATIONS_BASE, ResultHeader,
@@ -188,6 +189,13 @@ impl Guest {
         self.suspend_flat();
         let told = deepen(self.session.state, again::describe);
         assert_eq!(told.obstacle, None);
+    }
+
+    /// Suspends the session deeply, with its memory on the card.
+    pub fn suspend_on_card(&mut self) {
+        let terms = MoveTerms { deadline_ms: 10_000, flags: ON_CARD, ..MoveTerms::default() };
+        self.moves(TO_SUSPEND, terms);
+        assert_eq!(deepen(self.session.state, again::describe).obstacle, None);
     }
 
     fn suspend_flat(&mut self) {

@@ -32,7 +32,7 @@ use crate::run::replies::Replies;
 use crate::serve::executor::{Entered, Executors, Stopped};
 use crate::serve::left::Left;
 use crate::state::SessionState;
-use crate::suspend::room::Area;
+use crate::suspend::held::Way;
 use crate::suspend::saving;
 
 /// The time for executors to stop between two calls.
@@ -51,7 +51,7 @@ pub fn leave(
 ) {
     let id = frame.header.id;
     let answer = |description: Description| replies.send(id, &(REPLY_OK, description.to_bytes()));
-    let area = saving::lent(session, frame);
+    let way = saving::lent(session, frame);
     let Some(pipe) = frame.file.take() else { return answer(refusal("a frame without its file")) };
     if session.suspension.is_moving.swap(true, Ordering::Acquire) {
         return answer(refusal("another move is under way"));
@@ -71,7 +71,7 @@ pub fn leave(
     };
     let theirs = replies.clone();
     let run = move || {
-        let description = match written(session, &threads, stopped_at, pipe, area) {
+        let description = match written(session, &threads, stopped_at, pipe, way) {
             Ok(bytes) => Description { bytes, ..Description::default() },
             Err(reason) => {
                 debug!("the session stays: {reason}");
@@ -127,10 +127,10 @@ fn written(
     threads: &[Left],
     stopped_at: Option<u64>,
     pipe: File,
-    area: Option<Area>,
+    way: Option<Way>,
 ) -> Result<u64, String> {
     let begun = Instant::now();
-    let written = writing::session(BufWriter::new(pipe), session, threads, stopped_at, area);
+    let written = writing::session(BufWriter::new(pipe), session, threads, stopped_at, way);
     debug!("the session is written: {:.3} s", begun.elapsed().as_secs_f64());
     written.map_err(|error| error.to_string())
 }
@@ -165,11 +165,11 @@ pub fn enter(
     frame: &mut Frame,
     replies: &Arc<Replies>,
 ) {
-    let area = saving::lent(session, frame);
+    let way = saving::lent(session, frame);
     let is_stopped = frame.header.flags & ENTERS_STOPPED != 0;
     let entered = match (frame.file.take(), pool_of(&frame.payload)) {
         (Some(pipe), Some(most)) => {
-            read(BufReader::new(pipe), session, most, area, is_stopped).map_err(|error| error.to_string())
+            read(BufReader::new(pipe), session, most, way, is_stopped).map_err(|error| error.to_string())
         }
         _ => Err("a frame without its file, or of the wrong size".to_owned()),
     };

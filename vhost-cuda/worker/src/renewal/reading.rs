@@ -4,6 +4,7 @@
 //! calls are those that a program may make.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,6 +40,7 @@ use crate::serve::left::{Left, LeftPlace};
 use crate::state::SessionState;
 use crate::suspend::deep;
 use crate::suspend::digests::{Digest, Key};
+use crate::suspend::held::{self, Way};
 use crate::suspend::room::{self, CHUNK_BYTES};
 use crate::suspend::saving;
 use crate::suspend::store::Store;
@@ -82,9 +84,12 @@ struct Tables {
     requests: usize,
     digests: BTreeMap<u64, Vec<Digest>>,
     graphs: Vec<u8>,
+    /// Addresses of memory that stays on the card, and what keeps it.
+    held: Vec<u64>,
+    files: BTreeMap<u64, File>,
 }
 
-/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents, or has them in `area`. Returns its
+/// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents, or has them by `way`. Returns its
 /// threads, which do not run yet, and the bytes of the contents. With `is_stopped` it comes with its machine, and its pages are mapped later.
 ///
 /// Errors: those of `from`; `InvalidData` with the reason. The session is of no use then.
@@ -92,9 +97,14 @@ pub fn session(
     mut from: impl Read,
     session: &'static SessionState,
     most: u64,
-    area: Option<room::Area>,
+    way: Option<Way>,
     is_stopped: bool,
 ) -> io::Result<(Entered, u64)> {
+    let (area, socket) = match way {
+        Some(Way::Memory(area)) => (Some(area), None),
+        Some(Way::Card(socket)) => (None, Some(socket)),
+        None => (None, None),
+    };
     let most = area.as_ref().map_or(most, room::Area::room_bytes);
     let is_new = session.suspension.suspended.lock().is_none()
         && session.contexts.all().is_empty()
@@ -120,8 +130,17 @@ pub fn session(
         return Err(malformed("it comes with a machine, or without one, against expectation"));
     }
     let is_saved = state.flags & form::SAVED != 0;
-    if is_saved != (last == kind::END) || last == kind::END && !part.is_empty() {
+    let is_held = !tables.held.is_empty();
+    if (is_saved && is_held)
+        || (is_saved || is_held) != (last == kind::END)
+        || last == kind::END && !part.is_empty()
+    {
         return Err(malformed("the contents are missing"));
+    }
+    if is_held {
+        let socket = socket.ok_or_else(|| malformed("there is no socket for its memory"))?;
+        let files = held::receive(&socket, tables.held.len())?;
+        tables.files = tables.held.drain(..).zip(files).collect();
     }
     let mut begun = Instant::now();
     let (entered, mut now) = tables.restore(session, &state, most).map_err(|reason| malformed(&reason))?;
@@ -129,7 +148,7 @@ pub fn session(
     begun = Instant::now();
     if is_saved {
         now.saved = Some(state.name);
-    } else {
+    } else if !is_held {
         saving::load_after(&part, from, state.name, &mut now.store, area)?;
     }
     debug!("its contents are there: {:.3} s", begun.elapsed().as_secs_f64());
@@ -199,6 +218,7 @@ impl Tables {
                 let (head, text) = form::Text::read_from_prefix(part).map_err(|_| cut())?;
                 session.output.add(u32::try_from(head.fd).unwrap_or(0), text)?;
             }
+            kind::HELD => read_rows(part, &mut self.held, MAX_ROWS)?,
             _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
         }
         Ok(())
@@ -321,7 +341,11 @@ impl Tables {
         session.copy_time.begin_behind(state.copies[0], state.copies[1]);
         CALLBACKS.begin_behind(state.tickets);
         session.suspension.makes_again.store(true, Ordering::Relaxed);
-        let created = self.restore_memory(session, device, &session.memory(), state.serial)?;
+        let mut created = self.restore_memory(session, device, &session.memory(), state.serial)?;
+        if !self.files.is_empty() {
+            let (files, mut placed) = (std::mem::take(&mut self.files), session.placed.lock());
+            held::put(placed.movable().chain(created.iter_mut().map(|(_, part)| part)), files)?;
+        }
         let store = self.restore_store(session, state, &created, most)?;
         let deep = self.restore_objects(session, device)?;
         let stopped_at = self.host.map_or(0.0, |host| host.stopped_at);
@@ -434,6 +458,7 @@ impl Tables {
     ) -> Result<Store, String> {
         let mut placed = session.placed.lock();
         let all = placed.movable().map(|part| &*part).chain(created.iter().map(|(_, part)| part));
+        let all = all.filter(|part| part.stored);
         let parts: BTreeMap<u64, u64> = all.map(|part| (part.address(), part.bytes)).collect();
         let mut store = Store::new(&session.suspension.pages);
         if state.flags & form::HAS_KEY == 0 {

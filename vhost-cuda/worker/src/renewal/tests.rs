@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
@@ -19,6 +20,7 @@ use super::*;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::reservations::left::SpanRow;
 use crate::recipe::left::{bytes_of, capture_mode, settings};
+use crate::suspend::held;
 
 const HOST_MEMORY: u64 = 1 << 30;
 
@@ -35,7 +37,14 @@ fn frame(kind: u32, id: u64, payload: &[u8], file: File) -> Frame {
 
 /// Gives the session a file for the contents of request `id`.
 fn lend(guest: &Guest, id: u64, file: &File) {
-    saving::lend(guest.session.state, &frame(TO_CONTENTS, id, &[], file.try_clone().unwrap()));
+    saving::lend(guest.session.state, &mut frame(TO_CONTENTS, id, &[], file.try_clone().unwrap()));
+}
+
+/// Gives the session a socket for the memory of request `id`. Returns the other end.
+fn connect(guest: &Guest, id: u64) -> UnixStream {
+    let (here, there) = UnixStream::pair().unwrap();
+    lend(guest, id, &OwnedFd::from(there).into());
+    here
 }
 
 /// Lets the session leave. Returns the stream, or the reason for which it stays.
@@ -236,6 +245,56 @@ fn contents_go_over_without_a_copy() {
         guest = other;
     }
     guest.resume();
+    guest.end();
+}
+
+/// Memory stays on the card, and what keeps it goes over, more than once.
+#[test]
+fn memory_stays_on_the_card() {
+    let mut guest = Guest::with_all();
+    for round in 0..2 {
+        guest.suspend_on_card();
+        let before = facts(guest.session.state);
+        assert!(before.contents.is_empty() && before.digests.is_empty() && before.moved_bytes > 0);
+        assert_eq!(left(&mut guest), Err("its memory is on the card".to_owned()), "without a socket");
+        drop(connect(&guest, 1000));
+        assert!(left(&mut guest).is_err(), "nobody takes it");
+        stay(guest.session.state, &mut guest.executors);
+        assert_eq!(facts(guest.session.state), before);
+        let count = {
+            let suspended = guest.session.state.suspension.suspended.lock();
+            held::all(guest.session.state, suspended.as_ref().unwrap()).unwrap().len()
+        };
+        let socket = connect(&guest, 1000);
+        let taking = thread::spawn(move || held::receive(&socket, count).unwrap());
+        let stream = left(&mut guest).unwrap();
+        let files: Vec<_> = taking.join().unwrap().into_iter().map(|file| (0, Arc::new(file))).collect();
+        assert_eq!(facts(guest.session.state), before, "it may stay");
+        stay(guest.session.state, &mut guest.executors);
+        end_suspended(guest);
+        let enter = |given: usize| {
+            let mut other = Guest::new(true);
+            let socket = connect(&other, 2000);
+            let files = files[..given].to_vec();
+            let giving = thread::spawn(move || held::send(&socket, &files));
+            let reason = entered(&mut other, &stream, 0);
+            let _ = giving.join().unwrap();
+            (other, reason)
+        };
+        let (other, reason) = enter(count - 1);
+        end_suspended(other);
+        assert!(reason.unwrap().contains("files of device memory are missing"));
+        let mut other = Guest::new(true);
+        assert!(entered(&mut other, &stream, 0).unwrap().contains("no socket"));
+        end_suspended(other);
+        let (other, reason) = enter(count);
+        assert_eq!(reason, None, "round {round}");
+        let mut after = facts(other.session.state);
+        after.lanes.clone_from(&before.lanes);
+        assert_eq!(after, before);
+        guest = other;
+        guest.resume();
+    }
     guest.end();
 }
 

@@ -15,7 +15,7 @@ use crate::recipe::left as calls;
 use crate::run::callbacks::CALLBACKS;
 use crate::serve::left::Left;
 use crate::state::SessionState;
-use crate::suspend::room::Area;
+use crate::suspend::held::{self, Way};
 use crate::suspend::saving;
 use crate::suspend::suspended::{Deep, Suspended};
 
@@ -34,7 +34,7 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
 }
 
 /// Writes all of the session, which has stopped with its machine if `stopped_at` is a time. Returns the bytes of the contents, which move to
-/// `area` if it is there.
+/// the file of `way`, or stay on the card, if it is there.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`]; `InvalidData` with the reason for which the session cannot leave.
 ///
@@ -44,7 +44,7 @@ pub fn session(
     session: &SessionState,
     threads: &[Left],
     stopped_at: Option<u64>,
-    area: Option<Area>,
+    way: Option<Way>,
 ) -> io::Result<u64> {
     let mut suspended = session.suspension.suspended.lock();
     let now = suspended.as_mut().ok_or_else(|| malformed("it is not suspended"))?;
@@ -75,7 +75,16 @@ pub fn session(
         let head = form::Text { fd: fd.into() };
         write(&mut to, kind::TEXT, &[head.as_bytes(), text])
     })?;
-    let bytes = match (now.saved, area) {
+    let held = held::all(session, now).ok_or_else(|| malformed("a part of its memory is on the card"))?;
+    if !held.is_empty() {
+        let Some(Way::Card(socket)) = way else { return Err(malformed("its memory is on the card")) };
+        let addresses: Vec<u64> = held.iter().map(|(address, _)| *address).collect();
+        write_rows(&mut to, kind::HELD, &addresses)?;
+        write(&mut to, kind::END, &[])?;
+        to.flush()?;
+        return held::send(&socket, &held).map(|()| 0);
+    }
+    let bytes = match (now.saved, way.and_then(Way::memory)) {
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
         (None, None) => saving::write(&mut to, name, &now.store),
         (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area),

@@ -7,11 +7,14 @@
 //! contents. So each move ends in one of two states, whatever fails: running with all memory, or suspended with all contents. The
 //! memory of several devices moves at once, and counts as one.
 //!
+//! For a session that goes to another worker at once, memory stays on the card: files keep it while no process has it mapped ([`held`]).
+//!
 //! Two sessions that fill the card and the host's memory together change places in pieces ([`MoveTerms::is_in_pieces`]). A session is suspended in
 //! part meanwhile: each part of its memory is either on the card or in the store.
 
 pub mod deep;
 pub(super) mod digests;
+pub mod held;
 mod idle;
 pub(super) mod pages;
 mod pinned;
@@ -33,8 +36,8 @@ use std::time::{Duration, Instant};
 use log::debug;
 use vhost_cuda_common::link::{
     CONTENTS_DIFFER, DRIVER_FAILED, Frame, MOVED, MOVED_BEFORE, MOVED_IN_PART, MoveTerms, Moved,
-    NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, TO_RESUME, TO_SUSPEND, move_terms_of,
-    pool_of,
+    NO_DEVICE_MEMORY, NO_HOST_MEMORY, NOT_IDLE, NOTHING_MOVABLE, ON_CARD, TO_RESUME, TO_SUSPEND,
+    move_terms_of, pool_of,
 };
 use vhost_cuda_common::recording::{BACK, OUT};
 use virtio_cuda_protocol::transport::{REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK};
@@ -173,6 +176,16 @@ fn suspend(
             }
         }
     }
+    if terms.is_on_card() && suspended.is_none() {
+        match give_back(session, terms, contexts, suspended) {
+            Ok(moved) => {
+                session.suspension.forget();
+                return moved;
+            }
+            Err(error) => debug!("its memory does not stay on the card: {error:?}"),
+        }
+    }
+    let terms = MoveTerms { flags: terms.flags & !ON_CARD, ..terms };
     give_back(session, terms, contexts, suspended).unwrap_or_else(unmoved)
 }
 
@@ -214,13 +227,14 @@ fn give_back(
     suspended: &mut Option<Suspended>,
 ) -> Result<Moved, Unmoved> {
     let gpu = &session.gpu;
-    let kept = session.suspension.kept.lock().take();
+    let on_card = terms.is_on_card();
+    let kept = if on_card { None } else { session.suspension.kept.lock().take() };
     let is_first = suspended.is_none();
     if is_first {
         session.placed.end_freed(gpu);
     }
     let with_context: BTreeSet<i32> = devices_of(contexts).collect();
-    let reservations = session.reservations();
+    let mut reservations = session.reservations();
     let mut placed = session.placed.lock();
     let mut now = suspended.take().unwrap_or_else(|| {
         let created = reservations.movable(&with_context);
@@ -236,7 +250,7 @@ fn give_back(
     now.store.retain(|address| addresses.contains(&address));
     let goes = |part: &&mut Part| {
         let device = part.device();
-        !part.stored && with_context.contains(&device) && terms.is_for(session.placed.device_bit(device))
+        !part.is_away() && with_context.contains(&device) && terms.is_for(session.placed.device_bit(device))
     };
     let here: Vec<_> = all.into_iter().filter(goes).collect();
     if here.is_empty() && (!is_first || terms.is_with_nothing()) {
@@ -246,11 +260,17 @@ fn give_back(
         return Ok(moved);
     }
     let in_pieces = terms.is_in_pieces();
-    let copied = carriers(session, contexts, &here).map_err(Unmoved::Driver).and_then(|carriers| {
-        let groups = grouped(&carriers, here);
+    let carriers = carriers(session, contexts, &here, !on_card).map_err(Unmoved::Driver);
+    let copied = carriers.and_then(|carriers| {
+        let mut groups = grouped(&carriers, here);
+        if on_card {
+            // SAFETY: as below.
+            return unsafe { steps::hold(gpu, &mut groups) }.map(|()| 0);
+        }
         // SAFETY: the gate is closed and the devices have done all work, so nothing uses the session's memory.
         unsafe { steps::give_back(gpu, groups, terms.budget_bytes, in_pieces, &mut now.store) }
     });
+    now.created.iter().for_each(|(name, part)| reservations.set_file(*name, part.file().cloned()));
     let outcome = copied.map(|copied_bytes| {
         now.copied_bytes = copied_bytes;
         report(session, MOVED, placed.movable(), &mut now)
@@ -315,8 +335,9 @@ fn bring_back(
     let mut reservations = session.reservations();
     let mut placed = session.placed.lock();
     let created = now.created.iter_mut().map(|(_, part)| part);
-    let all: Vec<&mut Part> = placed.movable().chain(created).filter(|part| part.stored).collect();
-    let carriers = carriers(session, contexts, &all)?;
+    let all: Vec<&mut Part> = placed.movable().chain(created).filter(|part| part.is_away()).collect();
+    let computes = all.iter().any(|part| part.stored);
+    let carriers = carriers(session, contexts, &all, computes)?;
     let mut groups = grouped(&carriers, all);
     // SAFETY: the gate is closed, so nothing uses the session's memory.
     let is_all = unsafe {
@@ -326,7 +347,8 @@ fn bring_back(
             steps::bring_back(gpu, &mut groups, &now.store).map(|()| true)
         }
     }?;
-    for (name, part) in now.created.iter_mut().filter(|(_, part)| !part.stored) {
+    for (name, part) in now.created.iter_mut().filter(|(_, part)| !part.is_away()) {
+        reservations.set_file(*name, part.file().cloned());
         let Some(handle) = part.handle() else { continue };
         if !reservations.moved(*name, handle) {
             let _ = part.release_handle(gpu);
@@ -340,13 +362,15 @@ fn devices_of(contexts: &[Context]) -> impl Iterator<Item = i32> {
     contexts.iter().filter(|context| !context.is_green()).map(|context| context.device)
 }
 
-/// Returns what copies the contents of these parts, by device: in any one of its contexts that is not a part of another.
+/// Returns what copies the contents of these parts, by device: in any one of its contexts that is not a part of another. Only if
+/// it `computes`, there are digests.
 ///
 /// Errors: the driver's; `CUDA_ERROR_INVALID_CONTEXT` for a device without a context.
 fn carriers<'a>(
     session: &'a SessionState,
     contexts: &[Context],
     parts: &[&mut Part],
+    computes: bool,
 ) -> CuResult<BTreeMap<i32, InContext<'a>>> {
     let (gpu, Suspension { key, kernels, .. }) = (&session.gpu, &session.suspension);
     let key = match key.get() {
@@ -365,6 +389,7 @@ fn carriers<'a>(
         let context = object.raw::<u8>() as usize;
         let loaded = kernels.get(&device).and_then(|kernel| kernel.function_in(object));
         let function = match loaded {
+            _ if !computes => 0,
             Some(function) => function,
             None => {
                 gpu.cuCtxSetCurrent(context as _)?;
@@ -403,7 +428,7 @@ fn report<'a>(
     let mut count = |part: &Part| {
         moved_bytes += if part.exists() { 0 } else { part.bytes };
         let device = session.placed.device_bit(part.device());
-        if part.stored {
+        if part.is_away() {
             full_devices |= device;
         } else {
             movable_bytes += part.bytes;

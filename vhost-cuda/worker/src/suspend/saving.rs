@@ -9,6 +9,8 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 
 use log::debug;
@@ -17,23 +19,28 @@ use vhost_cuda_common::parts::{self, Contents, kind, malformed, read_rows};
 use vhost_cuda_common::recipes::Description;
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::held::Way;
 use super::room::{Area, CHUNK, CHUNK_BYTES};
 use super::store::{Name, Store};
 use super::suspended::Suspended;
 use crate::state::SessionState;
 
-/// Keeps a file for the contents of the next request.
-pub fn lend(session: &SessionState, frame: &Frame) {
-    let area = frame.file.as_ref().and_then(|file| {
-        Area::of_file(file).inspect_err(|error| debug!("a file for contents cannot be mapped: {error}")).ok()
+/// Keeps a file or a socket for the contents of the next request.
+pub fn lend(session: &SessionState, frame: &mut Frame) {
+    let way = frame.file.take().and_then(|file| match file.metadata() {
+        Ok(metadata) if metadata.file_type().is_socket() => Some(Way::Card(OwnedFd::from(file).into())),
+        _ => Area::of_file(&file)
+            .inspect_err(|error| debug!("a file for contents cannot be mapped: {error}"))
+            .ok()
+            .map(Way::Memory),
     });
-    *session.suspension.lent.lock() = area.map(|area| (frame.header.id, area));
+    *session.suspension.lent.lock() = way.map(|way| (frame.header.id, way));
 }
 
-/// Returns the file for the contents of this request, if there is one.
-pub fn lent(session: &SessionState, frame: &Frame) -> Option<Area> {
+/// Returns the way for the contents of this request, if there is one.
+pub fn lent(session: &SessionState, frame: &Frame) -> Option<Way> {
     let lent = session.suspension.lent.lock().take();
-    lent.filter(|(id, _)| *id == frame.header.id).map(|(_, area)| area)
+    lent.filter(|(id, _)| *id == frame.header.id).map(|(_, way)| way)
 }
 
 /// Executes a request to save contents, to give them up after that, or to load them. Returns the bytes of the contents that were written, given up or
@@ -60,7 +67,7 @@ pub fn execute(session: &'static SessionState, frame: &mut Frame) -> Description
 
 fn carry_out(session: &SessionState, frame: &mut Frame) -> Result<u64, String> {
     const NO_FILE: &str = "there is no file for its contents";
-    let area = lent(session, frame);
+    let area = lent(session, frame).and_then(Way::memory);
     let mut suspended = session.suspension.suspended.lock();
     let now = suspended.as_mut().ok_or("it is not suspended")?;
     match (frame.header.kind, frame.file.take()) {

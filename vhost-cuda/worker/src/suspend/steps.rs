@@ -169,6 +169,40 @@ unsafe fn try_to_give_back<C: Carriers>(
     Ok(pieces.iter().map(Vec::len).sum::<usize>() as u64 * CHUNK_BYTES)
 }
 
+/// Gives the memory of all parts back to the driver, but has files keep it, with its contents, on the card. If the driver fails to give
+/// some back, the others come back; if these do not, all are held, and that counts as success.
+///
+/// Errors: the driver's; all parts are as before.
+///
+/// # Safety
+///
+/// As for [`give_back`].
+pub unsafe fn hold<C: Carriers>(
+    memory: &(impl Memory + Sync),
+    groups: &mut [Group<'_, '_, C>],
+) -> Result<(), Unmoved> {
+    let held = for_each_at_once(groups.iter_mut(), |group| {
+        group.carriers.enter()?;
+        Ok(group.parts.iter_mut().try_for_each(|part| part.hold(memory))?)
+    });
+    if let Err(error) = held {
+        groups.iter_mut().flat_map(|group| &mut group.parts).for_each(|part| part.is_back());
+        return Err(error);
+    }
+    let outcome = for_each_at_once(groups.iter_mut(), |group| {
+        group.carriers.enter()?;
+        // SAFETY: the caller promises that no work uses any part.
+        Ok(group.parts.iter_mut().try_for_each(|part| unsafe { part.give_back(memory) })?)
+    });
+    if let Err(error) = outcome
+        // SAFETY: the caller promises that no work uses any part. Nothing of these is in the store.
+        && unsafe { bring_back(memory, groups, &Store::default()) }.is_ok()
+    {
+        return Err(error);
+    }
+    Ok(())
+}
+
 /// Brings back as many of the parts in the store as their devices have room for. Their contents leave the store. Returns whether
 /// these are all.
 ///
@@ -239,7 +273,7 @@ pub unsafe fn bring_back<C: Carriers>(
         for_each_at_once(groups.iter_mut(), |group| unsafe { try_to_bring_back(memory, group, store) });
     for part in groups.iter_mut().flat_map(|group| &mut group.parts) {
         match outcome {
-            Ok(_) => part.stored = false,
+            Ok(_) => part.is_back(),
             // What the driver does not give back is given back by the next move.
             // SAFETY: the caller promises that no work uses it.
             Err(_) => drop(unsafe { part.give_back(memory) }),
@@ -267,6 +301,9 @@ unsafe fn try_to_bring_back<C: Carriers>(
                 digests.push(digest);
             }
         }
+    }
+    if pieces.is_empty() {
+        return Ok(());
     }
     let addresses: Vec<u64> = pieces.iter().map(|piece| piece.address).collect();
     // SAFETY: the caller of `bring_back` promises the session's memory without work; it is mapped now.

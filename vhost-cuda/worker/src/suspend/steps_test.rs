@@ -2,10 +2,15 @@
 //! Moves with two devices of this process's own, which fail at each call in turn. Nothing may be lost.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::PipeReader;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::pages::{Pages, Registrar};
 use super::super::room::Room;
@@ -24,6 +29,8 @@ struct State {
     /// Device and bytes, by handle.
     physical: HashMap<u64, (i32, Vec<u8>)>,
     held: Vec<u64>,
+    /// The other ends of files that keep memory, with its handle, by their numbers.
+    files: HashMap<u64, (PipeReader, u64)>,
     /// Handle, bytes and whether it is accessible, by address.
     maps: BTreeMap<u64, (u64, u64, bool)>,
     next: u64,
@@ -134,8 +141,15 @@ impl State {
     }
 
     fn end_unused(&mut self) {
-        let Self { physical, held, maps, .. } = self;
-        physical.retain(|handle, _| held.contains(handle) || maps.values().any(|(of, ..)| of == handle));
+        let Self { physical, held, files, maps, .. } = self;
+        files.retain(|_, (reader, _)| {
+            let mut ends = [PollFd::new(reader, PollFlags::IN)];
+            poll(&mut ends, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+            !ends[0].revents().contains(PollFlags::HUP)
+        });
+        let is_open = |handle: &u64| files.values().any(|(_, of)| of == handle);
+        let is_mapped = |handle: &u64| maps.values().any(|(of, ..)| of == handle);
+        physical.retain(|handle, _| held.contains(handle) || is_open(handle) || is_mapped(handle));
     }
 }
 
@@ -164,6 +178,24 @@ impl Memory for FakeDevice {
             state.held.swap_remove(index);
             state.end_unused();
             Ok(())
+        })
+    }
+
+    fn export(&self, handle: u64) -> CuResult<File> {
+        self.call(|state| {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let file: File = OwnedFd::from(writer).into();
+            state.files.insert(file.metadata().unwrap().ino(), (reader, handle));
+            Ok(file)
+        })
+    }
+
+    fn import(&self, file: &File) -> CuResult<u64> {
+        self.call(|state| {
+            let number = file.metadata().unwrap().ino();
+            let handle = state.files.get(&number).map(|(_, handle)| *handle).ok_or(BROKEN)?;
+            state.held.push(handle);
+            Ok(handle)
         })
     }
 
@@ -278,6 +310,50 @@ impl Carrier for FakeCarrier<'_> {
 /// A part on each device, one of which is mapped twice.
 fn fixture(device: &FakeDevice) -> [Part; 2] {
     [device.part(BASE, 3, &[]), device.part_on(DEVICES[1], BASE + (1 << 32), 2, &[BASE + (2 << 32)])]
+}
+
+/// Memory stays on its devices, whichever call fails, and is there once in the end.
+#[test]
+fn memory_that_files_keep_comes_back_with_its_contents() {
+    let device = FakeDevice::default();
+    let mut parts = fixture(&device);
+    let before = device.contents();
+    // SAFETY: nothing but this test's own tables.
+    let leave = |parts: &mut [Part]| {
+        with_groups(&device, parts.iter_mut(), |mut groups| unsafe { hold(&device, &mut groups) })
+    };
+    let come_back = |parts: &mut [Part]| {
+        let away = parts.iter_mut().filter(|part| part.is_away());
+        // SAFETY: as above.
+        with_groups(&device, away, |mut groups| unsafe {
+            bring_back(&device, &mut groups, &Store::default())
+        })
+    };
+    device.fail_at(&[]);
+    leave(&mut parts).unwrap();
+    assert!(device.contents().is_empty() && parts.iter().all(|part| part.is_away() && !part.exists()));
+    let calls = device.fail_at(&[]);
+    come_back(&mut parts).unwrap();
+    let calls = calls + device.fail_at(&[]);
+    for (first, second) in (1..=calls).flat_map(|first| (first..=calls).map(move |second| (first, second))) {
+        device.fail_at(&[first, second]);
+        if leave(&mut parts).is_ok() {
+            let _ = come_back(&mut parts);
+        }
+        device.fail_at(&[]);
+        come_back(&mut parts).unwrap();
+        assert_eq!(device.contents(), before, "{first} {second}");
+        let is_there = |part: &Part| part.exists() && part.held().is_none();
+        assert!(parts.iter().all(is_there), "{first} {second}");
+    }
+    device.0.lock().end_unused();
+    assert_eq!(device.0.lock().physical.len(), parts.len());
+    for part in &mut parts {
+        // SAFETY: as above.
+        unsafe { part.give_back(&device) }.unwrap();
+    }
+    device.0.lock().end_unused();
+    assert!(device.0.lock().physical.is_empty(), "no file is left");
 }
 
 /// Calls `body` with the parts by their devices.

@@ -9,8 +9,8 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::digests::{Kernel, Key};
+use super::held::Way;
 use super::pages::Pages;
-use super::room::Area;
 use super::store::{Name, Store};
 use crate::memory::parts::Part;
 use crate::memory::window::Registration;
@@ -63,8 +63,8 @@ pub struct Suspension {
     pub suspended: Mutex<Option<Suspended>>,
     /// Host memory for contents.
     pub pages: Arc<Pages>,
-    /// A file for contents, and the id of the request that it is for.
-    pub lent: Mutex<Option<(u64, Area)>>,
+    /// The way for contents, and the id of the request that it is for.
+    pub lent: Mutex<Option<(u64, Way)>>,
     /// The contents of the last suspension, while the session runs.
     pub kept: Mutex<Option<Store>>,
     /// The key of the session's digests.

@@ -20,6 +20,8 @@ mod slab;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::sync::Arc;
 #[cfg(doc)]
 use vhost_cuda_common::link::MoveTerms;
 use vhost_cuda_common::statistics;
@@ -393,15 +395,17 @@ impl Placed {
         self.opened.forget_context(gpu, context);
     }
 
-    /// Returns the physical memory that holds the allocation at `address`, for another process: its handle, its size in bytes, and
+    /// Returns the physical memory that holds the allocation at `address`, for another process: a file of it, its size in bytes, and
     /// the position of the allocation in it. From now on it does not move. `None` for memory that is not placed.
-    pub fn export(&self, address: u64) -> Option<(u64, u64, u64)> {
+    ///
+    /// Errors: the driver's.
+    pub fn export(&self, memory: &impl Memory, address: u64) -> Option<CuResult<(Arc<File>, u64, u64)>> {
         let mut state = self.lock();
         let base = state.allocations.get(&address)?.region;
         let region = state.regions.get_mut(&base)?;
-        let handle = region.part.handle()?;
+        region.part.handle()?;
         region.exported = true;
-        Some((handle, region.part.bytes, address - base))
+        Some(region.part.export(memory).map(|file| (file, region.part.bytes, address - base)))
     }
 }
 
@@ -542,10 +546,8 @@ mod tests {
         assert_eq!(other, one + slab::UNIT);
         assert!([foreign, large].iter().all(|address| address.abs_diff(one) >= BLOCK));
         assert_eq!(placed.lock().regions.len(), 3);
-        assert_eq!(
-            placed.export(other),
-            placed.lock().regions[&one].part.handle().map(|raw| (raw, BLOCK, slab::UNIT))
-        );
+        let (_, bytes, offset) = placed.export(&gpu, other).unwrap().unwrap();
+        assert_eq!((bytes, offset), (BLOCK, slab::UNIT));
         assert_eq!(placed.lock().movable().count(), 2, "what another process may have stays");
         assert_eq!(placed.free(&gpu, one), Some(Ok(())));
         assert_eq!(placed.free(&gpu, one), None);
