@@ -123,14 +123,24 @@ static Handle pack(const std::vector<int64_t> &uids, const std::vector<void *> &
     return finalized(made);
 }
 
-static void execute(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses) {
+// Memory for what a plan stores between its kernels.
+static void *workspace_of(Handle plan) {
     int64_t bytes = 0, count = 0;
     CHECK(call("cudnnBackendGetAttribute", plan, 402, (int)INT64, (int64_t)1, &count, (void *)&bytes));
     void *workspace = nullptr;
     if (bytes) CHECK(cudaMalloc(&workspace, bytes));
+    return workspace;
+}
+
+// Puts a plan's work into the stream.
+static void queue(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses, void *workspace) {
     Handle made = pack(uids, addresses, workspace);
     CHECK(call("cudnnBackendExecute", handle, plan, made));
     destroy(made);
+}
+
+static void execute(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses) {
+    queue(plan, uids, addresses, workspace_of(plan));
     CHECK(cudaStreamSynchronize(stream));
 }
 
