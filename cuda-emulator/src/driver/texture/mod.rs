@@ -25,6 +25,7 @@ use crate::texture::{self, AddressMode, Channel, Compression, Format, Sampler, T
 pub type CUtexObject = Handle<TextureObject>;
 
 static OBJECTS: Registry<TextureObject> = Registry::new();
+/// Textures and surfaces share them.
 static NUMBERS: Numbers = Numbers::new();
 
 impl crate::driver::handle::Object for TextureObject {
@@ -177,7 +178,7 @@ fn dimensions(of: &CUDA_ARRAY3D_DESCRIPTOR) -> usize {
 fn reserved(address: u64) -> Option<(&'static device::Device, Range)> {
     let (base, bytes) = vmm::reservation_of(address)?;
     let device = context::device_of(Handle::NULL).ok()?;
-    Some((device, Range { base, bytes, kind: RangeKind::Device }))
+    Some((device, Range { base, bytes, kind: RangeKind::Mapped }))
 }
 
 /// Returns a texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.

@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::driver::handle::Handle;
 
-/// The numbers of one kind of object. As on an H200, a new object gets the lowest one that is free, from 1 on.
+/// The numbers of textures and surfaces. As on an H200, a new one of both gets the lowest one that is free, from 1 on. There each
+/// context has numbers of its own.
 pub(super) struct Numbers(Mutex<State>);
 
 struct State {

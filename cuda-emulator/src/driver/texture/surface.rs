@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 
 use cuda_abi::CUDA_RESOURCE_DESC;
 
-use super::RESOURCE_ARRAY;
-use super::numbers::Numbers;
+use super::{NUMBERS, RESOURCE_ARRAY};
 use crate::driver::array::{self, CUarray};
 use crate::driver::context::{self, Context};
 use crate::driver::ffi::{In, Out};
@@ -18,7 +17,6 @@ use crate::texture::{self, Surface};
 pub type CUsurfObject = Handle<SurfaceObject>;
 
 static OBJECTS: Registry<SurfaceObject> = Registry::new();
-static NUMBERS: Numbers = Numbers::new();
 
 impl crate::driver::handle::Object for SurfaceObject {
     const KIND: Option<crate::driver::handle::Kind> = None;
