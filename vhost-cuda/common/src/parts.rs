@@ -81,6 +81,8 @@ pub mod kind {
     pub const TEXT: u16 = 38;
     /// A piece of the session's graphs.
     pub const GRAPHS: u16 = 40;
+    /// The devices that the session sees, if there are several, and which one it uses.
+    pub const DEVICES: u16 = 67;
 
     // The kinds below are those of the state of a machine.
 
@@ -99,7 +101,7 @@ pub mod kind {
 
     /// Returns whether a part is of a session that goes from one worker to another.
     pub fn is_of_session(kind: u16) -> bool {
-        (STATE..=TEXT).contains(&kind) || [GRAPHS, CONTENTS, CHUNK, END].contains(&kind)
+        (STATE..=TEXT).contains(&kind) || [GRAPHS, DEVICES, CONTENTS, CHUNK, END].contains(&kind)
     }
 }
 
