@@ -46,6 +46,7 @@ pub fn collect(suite: &mut Suite) {
     }
     suite.test("moved::programs_of_the_table", programs_of_the_table);
     suite.test("moved::sessions_are_as_they_were", sessions_are_as_they_were);
+    suite.test("moved::textures_and_surfaces", textures_and_surfaces);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
     killed::collect(suite);
 }
@@ -214,6 +215,16 @@ fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
         })?;
     }
     // Its next call brings it back.
+    finish(program)
+}
+
+/// In the other worker their numbers must be the same.
+fn textures_and_surfaces(kit: &Kit) -> Result<()> {
+    let two = Two::start(kit, &[])?;
+    let program = two.program(kit, "kept_arrays", &["textures"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    let moved = two.move_to(1, Order::StateFirst)?;
+    ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
     finish(program)
 }
 

@@ -165,7 +165,6 @@ fn what_would_be_lost_stays() {
     let load = |guest: &mut Guest, text: &[u8]| {
         guest.call_with(Opcode::cuModuleLoadData, (1, CONTEXT), &other.to_le_bytes(), text).unwrap();
     };
-    let device = 0_u32.to_le_bytes();
     for (expected, make) in [
         (
             "conditional",
@@ -176,9 +175,6 @@ fn what_would_be_lost_stays() {
         ),
         ("addresses", &|guest: &mut Guest| load(guest, b".global .u64 x = y;")),
         ("heaps", &|guest: &mut Guest| load(guest, b".extern .func (.param .b64 r) malloc (.param .b64 n);")),
-        ("pools", &|guest: &mut Guest| {
-            guest.call(Opcode::cuDeviceGetDefaultMemPool, &[&device, &other.to_le_bytes()]).unwrap();
-        }),
     ] {
         let told = refused(make);
         assert!(told.contains(expected), "{expected}: {told}");
@@ -188,6 +184,29 @@ fn what_would_be_lost_stays() {
     let guest = suspended();
     *guest.session.state.suspension.suspended.lock() = None;
     assert_eq!(deepen(guest.session.state, describe).obstacle.as_deref(), Some("it is not suspended"));
+}
+
+#[test]
+fn pools_and_their_thresholds_are_made_again() {
+    const RELEASE_THRESHOLD: u32 = 4;
+    let mut guest = suspended();
+    let [standard, own] = [9, 10].map(name);
+    guest.session.state.gate.open();
+    let device = 0_u32.to_le_bytes();
+    guest.call(Opcode::cuDeviceGetDefaultMemPool, &[&device, &standard.to_le_bytes()]).unwrap();
+    guest.name(Opcode::cuMemPoolCreate, own, &[1, 1, 0, 0, 0, 0]);
+    let threshold = [&own.to_le_bytes()[..], &RELEASE_THRESHOLD.to_le_bytes(), &77_u64.to_le_bytes()];
+    guest.call(Opcode::cuMemPoolSetAttribute, &threshold).unwrap();
+    guest.call(Opcode::cuDeviceSetMemPool, &[&device, &own.to_le_bytes()]).unwrap();
+    guest.session.state.gate.suspend();
+    let before = guest.calls();
+    assert_eq!(before.len(), 6 + 4);
+    assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+    assert!(guest.session.state.objects.pools.get(own).is_err());
+    assert!(make_again(&guest));
+    assert_eq!(data(&guest.calls()), data(&before));
+    assert!([standard, own].iter().all(|pool| guest.session.state.objects.pools.get(*pool).is_ok()));
+    *guest.session.state.suspension.suspended.lock() = None;
 }
 
 /// The descriptors end once more when the plan is there.

@@ -243,8 +243,11 @@ fn find(session: &SessionState, key: &Key) -> Option<Identity> {
         Class::SurfaceReference => in_table(&objects.surface_references),
         Class::Pool => in_table(&objects.pools),
         Class::Description => in_table(&objects.descriptions),
-        Class::Texture => named(objects.textures.has(id)),
-        Class::Surface => named(objects.surfaces.has(id)),
+        Class::Texture | Class::Surface => {
+            let home = session.contexts.home(ContextId(key.context));
+            let values = if key.class == Class::Texture { &objects.textures } else { &objects.surfaces };
+            named(values.has(id, home))
+        }
         Class::Link => named(session.links.has(id)),
         Class::Handle { library, kind } => session.vendor.handle(library, kind, id).map(Identity::Object),
         Class::Graph | Class::Node | Class::Exec | Class::UserObject => None,
