@@ -104,7 +104,7 @@ pub mod kind {
 
     /// Returns whether a part is of a session that goes from one worker to another.
     pub fn is_of_session(kind: u16) -> bool {
-        (STATE..=TEXT).contains(&kind) || [GRAPHS, DEVICES, CONTENTS, CHUNK, END].contains(&kind)
+        (STATE..=TEXT).contains(&kind) || [GRAPHS, DEVICES, CONTENTS, CHUNK, PLACES, END].contains(&kind)
     }
 }
 

@@ -286,7 +286,8 @@ impl Carrier for FakeCarrier<'_> {
             for index in 0..chunks {
                 let contents = state.at(self.1, address + index as u64 * CHUNK_BYTES)?;
                 // SAFETY: as above.
-                unsafe { Room::at(room.address() + index * CHUNK_BYTES as usize, true).load(contents) };
+                unsafe { Room::at(room.address() + index * CHUNK_BYTES as usize, true).load(contents) }
+                    .unwrap();
             }
             Ok(())
         })
