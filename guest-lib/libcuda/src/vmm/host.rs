@@ -116,8 +116,8 @@ pub fn set_access(
     let before = map.access.clone();
     map.access.extend(access.iter().map(|one| (Reader::at(one.location), one.flags)));
     let mut done = apply(api, base, map);
-    // This has the lock of `Api::make_room`.
-    if done == Err(CudaError::OUT_OF_MEMORY) && parked::end_all(api, state) {
+    // `Api::with_room` finds the tables locked.
+    if done == Err(CudaError::OUT_OF_MEMORY) && api.driver.unpin_parked(&mut state.parked) {
         let map = state.maps.get_mut(&base).ok_or(CudaError::INVALID_VALUE)?;
         done = apply(api, base, map);
     }
@@ -151,7 +151,7 @@ fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
         (false, Some(_)) => {
             // If it does not wait, the driver waits when the pages are unregistered by detaching.
             let _waited = api.wait_for_work()?;
-            detach(api.driver, pages, map);
+            parked::detach(api.driver, pages, map);
         }
         _ => {}
     }
@@ -229,15 +229,6 @@ fn reattach(api: Api, context: u64, pages: UserMemory, attachment: &mut Attachme
     }
     *attachment = Attachment { pinned: attached.pinned, context };
     Ok(())
-}
-
-/// Ends the GPU's access to a mapping. The GPU's work on it must have ended.
-pub fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
-    driver.memory.ranges.take_host(pages.address as u64, HostKind::Mapped);
-    if let Some(attachment) = map.attached.take() {
-        driver.unpin(&attachment.pinned);
-        driver.session.transport().release(pages);
-    }
 }
 
 /// Unmaps host memory, after the GPU's work on it.

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use cuda_abi::CUmemAllocationProp;
 use cuda_environment::speed;
 use virtio_cuda_client::transport::UserMemory;
+use virtio_cuda_client::{CudaError, calls};
 
+use crate::driver::Driver;
 use crate::entry::Api;
 use crate::handles::{Kind, new_handle};
 use crate::state::memory::ranges::HostKind;
 use crate::state::moving::pages::{close, open};
 use crate::state::parked::Parked;
 use crate::state::reservations::{HostMap, State};
-use crate::vmm::{host, places};
 
 /// Returns the memory of a mapping.
 pub fn pages_of(base: u64, map: &HostMap) -> UserMemory {
@@ -51,16 +52,37 @@ pub fn allocate(api: Api, bytes: u64, properties: CUmemAllocationProp) -> Option
     Some(state.hold(allocation))
 }
 
+/// Ends the GPU's access to a mapping. The GPU's work on it must have ended.
+pub fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
+    driver.memory.ranges.take_host(pages.address as u64, HostKind::Mapped);
+    if let Some(attachment) = map.attached.take() {
+        driver.unpin(&attachment.pinned);
+        driver.session.transport().release(pages);
+    }
+}
+
+/// Makes addresses of the address window available to the next reservation.
+pub fn give_back_claim(api: Api, base: u64, slot_bytes: u64) -> Result<(), CudaError> {
+    yield_claim(api, base, slot_bytes)?;
+    api.driver.memory.places.give_back(base, slot_bytes);
+    Ok(())
+}
+
+/// Ends the worker's use of addresses as a part of the address window.
+pub fn yield_claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
+    calls::window_yield(&mut api.internal().call(), base, bytes)
+}
+
 /// Detaches memory that the program has unmapped.
 pub fn end(api: Api, parked: Parked) {
     let Parked { base, mut map, freed } = parked;
-    host::detach(api.driver, pages_of(base, &map), &mut map);
+    detach(api.driver, pages_of(base, &map), &mut map);
     // From now on, an access to these addresses is a segmentation fault, as on real hardware.
     if let Err(error) = map.allocation.store.unmap(base, map.bytes) {
         log::error!("Memory at {base:#x} stays mapped: {error}");
     }
     if let Some(reserved) = freed
-        && let Err(error) = places::give_back_claim(api, base, reserved.slot_bytes)
+        && let Err(error) = give_back_claim(api, base, reserved.slot_bytes)
     {
         log::debug!("The addresses at {base:#x} are not used again: {error}");
     }

@@ -10,7 +10,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::state::reservations::{Bound, GRANULARITY, Reserved, State};
-use crate::vmm::parked;
+use crate::vmm::parked::{self, yield_claim};
 
 /// Sizes of reservations are multiples of this many bytes. NVIDIA's driver 580 places shorter ones at other addresses
 /// than the requested ones: always below 32 MiB, and above where it has a free range, such as 64 MiB that a program has
@@ -79,10 +79,6 @@ fn claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     calls::window_claim(&mut api.internal().call(), base, bytes)
 }
 
-fn yield_claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
-    calls::window_yield(&mut api.internal().call(), base, bytes)
-}
-
 fn reserve_in_driver(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     let at = calls::cuMemAddressReserve(&mut api.internal().call(), bytes, 0, DevicePtr(base), 0)?;
     if at.0 == base {
@@ -90,13 +86,6 @@ fn reserve_in_driver(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     }
     calls::cuMemAddressFree(&mut api.internal().call(), at, bytes)?;
     Err(CudaError::OUT_OF_MEMORY)
-}
-
-/// Makes addresses of the address window available to the next reservation.
-pub fn give_back_claim(api: Api, base: u64, slot_bytes: u64) -> Result<(), CudaError> {
-    yield_claim(api, base, slot_bytes)?;
-    api.driver.memory.places.give_back(base, slot_bytes);
-    Ok(())
 }
 
 /// Makes addresses that the driver had reserved available to the next reservation, if both uses are possible again.
@@ -120,7 +109,7 @@ pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
     match reserved.bound {
         Bound::Nothing => api.driver.memory.places.give_back(base, slot_bytes),
         Bound::Host if state.parked.free(base, reserved) => {}
-        Bound::Host => give_back_claim(api, base, slot_bytes)?,
+        Bound::Host => parked::give_back_claim(api, base, slot_bytes)?,
         Bound::Device => {
             // The worker knows whether something is mapped there.
             calls::cuMemAddressFree(&mut api.internal().call(), DevicePtr(base), slot_bytes)?;

@@ -18,7 +18,6 @@ use crate::memory::attach::attach_tracked;
 use crate::memory::copy::plan::LinearCopy;
 use crate::memory::copy::transfer::Transfer;
 use crate::state::memory::cache::{Cache, Entry, MAX_PATIENCE, Pages, USES};
-use crate::vmm::parked;
 
 /// The number of copies before a buffer is kept, instead of [`USES`]; 0 turns the cache off.
 const CACHE_VARIABLE: &str = "VIRTIO_CUDA_CACHE";
@@ -135,7 +134,8 @@ impl Api {
         for spare in &spares {
             self.driver.detach_pages(spare.pages, &spare.pinned);
         }
-        let parked = self.driver.vmm.try_lock().is_some_and(|mut state| parked::end_all(*self, &mut state));
+        let parked =
+            self.driver.vmm.try_lock().is_some_and(|mut state| self.driver.unpin_parked(&mut state.parked));
         cached || !spares.is_empty() || parked
     }
 }
