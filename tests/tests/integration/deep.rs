@@ -159,7 +159,7 @@ fn is_made_again(kit: &Kit, program: &str, arguments: &[&str]) -> Result<()> {
 
 /// Programs that use the second device, and both.
 fn one_of_several_devices(kit: &Kit) -> Result<()> {
-    let controlled = Controlled::start(kit, &[], None)?;
+    let controlled = Controlled::start(kit, &[], Some("96M,96M"))?;
     let program = controlled.program(kit, &["16", "idle", "1"])?;
     for _ in 0..2 {
         let session = deepen(&controlled)?;
