@@ -150,11 +150,12 @@ impl SavedPages {
     }
 }
 
-/// The effect of a request's answer on the pages that the request names.
+/// The effect of a request and of its answer on the pages that are named.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     request: u64,
     then: Option<Source>,
+    unpins: Option<Source>,
 }
 
 impl NamedPages {
@@ -163,13 +164,10 @@ impl NamedPages {
         Self { lists: self.lists.clone(), files: Mutex::default() }
     }
 
-    /// Records the pages of a request before its worker sees it. Pages that the request unpins are removed.
+    /// Records the pages of a request before its worker sees it. See [`Self::sends`].
     pub fn begin(&self, id: u64, request: &Request, memory: &Memory) -> Named {
         let header = &request.header;
-        let mut lists = self.lists.lock();
-        if header.op == OP_UNPIN {
-            lists.held.remove(&Source::Kept(header.tag));
-        }
+        let unpins = (header.op == OP_UNPIN).then_some(Source::Kept(header.tag));
         let then = match header.op {
             OP_SHARE => Some(Source::Shared(header.tag)),
             _ if header.flags & FLAG_KEEP != 0 => Some(Source::Kept(header.tag)),
@@ -177,9 +175,17 @@ impl NamedPages {
         };
         let pages = Pages::of(request, memory);
         if !(pages.read.is_empty() && pages.written.is_empty()) {
-            lists.requests.insert(id, pages);
+            self.lists.lock().requests.insert(id, pages);
         }
-        Named { request: id, then }
+        Named { request: id, then, unpins }
+    }
+
+    /// Removes the pages that a request unpins, before its worker gets it. While it waits they are held: the session may get another
+    /// worker or go to another machine, and maps them there before the request is executed.
+    pub fn sends(&self, named: Named) {
+        if let Some(source) = named.unpins {
+            self.lists.lock().held.remove(&source);
+        }
     }
 
     /// Returns what the next program needs.
