@@ -23,6 +23,8 @@ const FUNCTION: u64 = FIRST_HANDLE + 64;
 thread_local! {
     /// The handles of libraries that have been made, and those that have ended.
     static HANDLES: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    /// The workspace that plans need.
+    static WORKSPACE: Cell<i64> = const { Cell::new(64) };
 }
 
 extern "C" fn create(place: *mut u64) -> i32 {
@@ -35,6 +37,15 @@ extern "C" fn create(place: *mut u64) -> i32 {
 
 extern "C" fn create_of_type(_: i32, place: *mut u64) -> i32 {
     create(place)
+}
+
+/// The getter of attributes. That of the workspace is a plan's.
+extern "C" fn get(_: u64, name: i32, _: i32, _: i64, _: *mut i64, place: *mut i64) -> i32 {
+    if name == 402 {
+        // SAFETY: the worker gives a place for a number.
+        unsafe { place.write(WORKSPACE.get()) };
+    }
+    0
 }
 
 extern "C" fn end() -> i32 {
@@ -57,6 +68,7 @@ fn open(vendor: &Vendor) {
         let (number, _) = cuda_library_rows::library(name).unwrap();
         vendor.open_fake(number as usize, |name| match name {
             Some("cudnnBackendCreateDescriptor") => create_of_type as *const () as usize,
+            Some("cudnnBackendGetAttribute") => get as *const () as usize,
             Some(name) if name.contains("Create") => create as *const () as usize,
             Some("cublasSetAtomicsMode") => refuse as *const () as usize,
             Some(_) => accept as *const () as usize,
@@ -217,6 +229,9 @@ fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
         let before = guest.calls();
         assert_eq!(before.len(), 6 + 6 + 2 + 3);
         assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+        WORKSPACE.set(65);
+        assert!(!make_again(&guest), "it is another plan");
+        WORKSPACE.set(64);
         assert!(make_again(&guest));
         assert_eq!(data(&guest.calls()), data(&before));
         let there = [(0, handle), (1, heuristics), (1, config), (1, other), (1, plan)]

@@ -107,12 +107,21 @@ fn call_again(
         Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
             Err(CudaError::INVALID_HANDLE)
         }
+        // So may they what they know of a plan.
+        Some(Rule::OfLibrary) if !step.call.results.is_empty() => match step.key.class {
+            Class::Handle { library, kind } => {
+                let plan = session.vendor.plan(library, kind, step.key.id)?;
+                if plan[..] == step.call.results[..] { Ok(()) } else { Err(CudaError::INVALID_HANDLE) }
+            }
+            _ => Err(CudaError::INVALID_HANDLE),
+        },
         _ => Ok(()),
     });
     match outcome {
         Ok(()) => {
             if let Some(rule) = rule {
-                note(rule, *opcode, &cx, arguments, &step.call.results);
+                let results = if rule == &Rule::OfLibrary { &[][..] } else { &step.call.results };
+                note(rule, *opcode, &cx, arguments, results);
             }
         }
         Err(CudaError::OUT_OF_MEMORY) => {}
