@@ -22,7 +22,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -31,6 +31,7 @@ const PROGRAMS: [&str; 12] = [
     "events_streams",
     "kept_graphs",
     "kept_library_graphs",
+    "kept_random",
     "blas",
     "fft",
     "solver_generic",

@@ -8,6 +8,7 @@
 use virtio_cuda_protocol::cuda::{ArrayDescriptor, Opcode, Reader, Wire};
 
 use super::class::Class;
+use super::generators::{MAX_TOTAL, output};
 use super::kept::{Bulk, Call, Key, Recipe, lives};
 use super::library::finishes_plan;
 use super::steps::{Again, Step};
@@ -58,6 +59,13 @@ impl Again {
             }
         }
         drop(state);
+        let numbers = calls.iter().map(|(_, call)| match &call.bulk {
+            Bulk::Bytes(block) => output(&call.arguments, block).map_or(0, |(_, bytes)| bytes),
+            Bulk::Image(_) => 0,
+        });
+        if numbers.sum::<u64>() > MAX_TOTAL {
+            return Err("curand: generators have given too many numbers".to_owned());
+        }
         calls.sort_by_key(|(_, call)| call.number);
         // One that sets several things is made once.
         calls.dedup_by_key(|(_, call)| call.number);

@@ -195,7 +195,9 @@ fn what_would_be_lost_stays() {
         let told = refused(make);
         assert!(told.contains(expected), "{expected}: {told}");
     }
-    let told = refused(&|guest| call_library(guest, "curand", "curandCreateGenerator", &[other, 100]));
+    let told = refused(&|guest| {
+        call_library(guest, "curand", "curandCreatePoissonDistribution", &[4_f64.to_bits(), PRESENT]);
+    });
     assert_eq!(told, "curand: NVIDIA's libraries keep state of their own");
     let guest = suspended();
     *guest.session.state.suspension.suspended.lock() = None;
@@ -355,6 +357,51 @@ fn graphs_end_and_are_made_again_whatever_fails() {
     assert!(guest.call(Opcode::cuGraphDestroy, &[&graph.to_le_bytes()]).is_err());
     guest.name(Opcode::cuGraphExecDestroy, exec, &[]);
     assert!(state.graphs.rows().unwrap().0.is_empty());
+}
+
+#[test]
+fn generators_give_their_numbers_again() {
+    let mut guest = suspended();
+    let generator = name(9);
+    guest.session.state.gate.open();
+    let mut call = |function: &str, others: &[u64]| {
+        call_library(&mut guest, "curand", function, &[&[generator], others].concat());
+    };
+    call("curandCreateGenerator", &[101]);
+    call("curandSetPseudoRandomGeneratorSeed", &[1]);
+    call("curandGenerate", &[4096, 10]);
+    call("curandSetGeneratorOffset", &[64]);
+    for function in ["curandGenerateUniform", "curandGenerate", "curandGenerateUniform"] {
+        call(function, &[4096, 10]);
+    }
+    call("curandSetPseudoRandomGeneratorSeed", &[1]);
+    call("curandSetStream", &[STREAM]);
+    guest.session.state.gate.suspend();
+    let (number, rows) = cuda_library_rows::library("curand").unwrap();
+    let functions = |guest: &Guest| -> Vec<&str> {
+        let calls = guest.calls();
+        let called = calls.iter().filter_map(|call| library::called(&call.arguments));
+        called.filter(|(rows, _)| rows.number == number).map(|(_, function)| function.name).collect()
+    };
+    let wanted =
+        [0, 7, 8, 18, 16, 18, 7, 6].map(|number| rows.functions[rows.numbered(number).unwrap()].name);
+    assert_eq!(functions(&guest), wanted, "those since the position was set, in their order");
+    let before = guest.calls();
+    for _ in 0..2 {
+        assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+        assert!(make_again(&guest));
+        assert_eq!(data(&guest.calls()), data(&before));
+        *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
+    }
+    *guest.session.state.suspension.suspended.lock() = None;
+    guest.session.state.gate.open();
+    for _ in 0..generators::MAX_CALLS {
+        call_library(&mut guest, "curand", "curandGenerate", &[generator, 4096, 10]);
+    }
+    guest.session.state.gate.suspend();
+    *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
+    let told = deepen(guest.session.state, describe).obstacle.unwrap();
+    assert_eq!(told, "curand: a generator has given too many numbers");
 }
 
 #[test]

@@ -19,11 +19,12 @@ use super::rule::{Place, Rule, Subject};
 
 /// The kinds of handles that have nothing but what they were made with and their settings, by library: no kind for all of them.
 /// Workspaces have no contents between calls.
-const FOLLOWED: [(&str, &[&str]); 6] = [
+const FOLLOWED: [(&str, &[&str]); 7] = [
     ("cublas", &[]),
     ("cublasLt", &[]),
     ("cufft", &[]),
     ("cudnn", &[]),
+    ("curand", &[]),
     ("cusparse", &["Handle", "MatDescr", "SpVec", "DnVec", "SpMat", "DnMat"]),
     ("cusolver", &["Dn", "Sp", "Params", "IrsParams"]),
 ];
@@ -78,9 +79,9 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
         Effect::Sets(Getter::Function(name)) => library.functions.iter().find(|other| other.name == *name),
         Effect::Creates => {
             let is_followed = |kind: usize| kinds.is_empty() || kinds.contains(&library.handles[kind].name);
-            return call.roles.new.map(|(index, kind)| match is_followed(kind) {
-                true => Rule::Makes(handle(index, kind)),
-                false => Rule::Never(NOT_FOLLOWED),
+            return Some(match call.roles.new {
+                Some((index, kind)) if is_followed(kind) => Rule::Makes(handle(index, kind)),
+                _ => Rule::Never(NOT_FOLLOWED),
             });
         }
         _ => None,
@@ -259,7 +260,6 @@ mod tests {
         assert_eq!(rule_of("cublasLt", "cublasLtHeuristicsCacheSetCapacity"), None, "of the library");
         let never = Some(Rule::Never(NOT_FOLLOWED));
         for (library, function) in [
-            ("curand", "curandSetStream"),
             ("cudnn", "cudnnInitTransformDest"),
             ("cusparse", "cusparseSpSV_createDescr"),
             ("cusparse", "cusparseSpMV_preprocess"),
