@@ -6,6 +6,7 @@
 //! their names, shapes and parameters. Only addresses of the library's own device memory may be others in another worker.
 
 use std::collections::BTreeMap;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{
@@ -225,10 +226,14 @@ impl Repeater {
         let (kind,) = gpu.cuGraphNodeGetType(node)?;
         let (name, parameters, wanted) = match kind {
             NODE_KERNEL => {
-                let layout = |function, kernel| Ok(gpu.parameters(Code::of(function, kernel))?.0);
+                let layout = |function, kernel| Ok(gpu.parameters(gpu.code_of(function, kernel)?)?.0);
                 let (function, kernel, shape, parameters) = gpu.kernel_node(node, layout)?;
-                let name = gpu.code_name(Code::of(function, kernel))?;
-                let kernel = if function.is_null() { kernel } else { std::ptr::null_mut() };
+                let code = gpu.code_of(function, kernel)?;
+                let name = gpu.code_name(code)?;
+                let (function, kernel) = match code {
+                    Code::Function(function) => (function, null_mut()),
+                    Code::Kernel(kernel) => (null_mut(), kernel),
+                };
                 let head = encode(&KernelNode { function: FunctionId(0), ..shape })?;
                 let bytes = padded(head, &parameters);
                 (name, bytes, NodeParameters::Kernel(function, kernel, shape, parameters))
