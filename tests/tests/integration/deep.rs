@@ -31,6 +31,7 @@ const PROGRAMS: [&str; 13] = [
     "events_streams",
     "kept_graphs",
     "kept_library_graphs",
+    "kept_random",
     "blas",
     "fft",
     "solver_generic",

@@ -5,6 +5,7 @@
 //! * [`handles`] maps the guest's numbers to the handles that a library has given out.
 //! * [`environment`] sets the variables of the guest's process that libraries read.
 //! * [`describe`] makes the library create descriptors for a call.
+//! * [`plans`] compares plans of cuDNN.
 //! * [`objects`] finds objects that the library keeps in its caller's memory by their contents.
 //! * [`refusal`] has the reasons of a failed call.
 //! * [`invoke`] calls a C function whose parameters are known only from its row.
@@ -15,6 +16,7 @@ pub(crate) mod handles;
 pub(crate) mod invoke;
 pub(crate) mod load;
 pub(crate) mod objects;
+mod plans;
 pub(crate) mod refusal;
 
 use std::collections::BTreeMap;

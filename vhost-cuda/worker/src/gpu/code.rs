@@ -59,6 +59,22 @@ impl Driver {
         named(kernels, |kernel| self.cuKernelGetName(kernel))
     }
 
+    /// Returns the code of a node with parameters, by the function and kernel that the driver gives for it. A kernel that was launched in
+    /// place of a function, as CUDA's runtime does it from version 13 on, may stand in place of the function.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` for code whose parameters are not known.
+    pub fn code_of(&self, function: CUfunction, kernel: CUkernel) -> CuResult<Code> {
+        let candidates = match function.is_null() {
+            true => [Some(Code::Kernel(kernel)), None],
+            false => [Some(Code::Function(function)), Some(Code::Kernel(function.cast()))],
+        };
+        let is_known = |code: &Code| match *code {
+            Code::Kernel(kernel) => !kernel.is_null() && self.cuKernelGetParamInfo(kernel, 0).is_ok(),
+            Code::Function(function) => self.cuFuncGetParamInfo(function, 0).is_ok(),
+        };
+        candidates.into_iter().flatten().find(is_known).ok_or(CudaError::NOT_SUPPORTED)
+    }
+
     /// Returns the name of a function or kernel.
     pub fn code_name(&self, code: Code) -> CuResult<Vec<u8>> {
         let (name,) = match code {

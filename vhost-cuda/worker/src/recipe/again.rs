@@ -8,7 +8,9 @@
 use virtio_cuda_protocol::cuda::{ArrayDescriptor, Opcode, Reader, ResourceDescriptor, Wire};
 
 use super::class::Class;
+use super::generators::{MAX_TOTAL, output};
 use super::kept::{Bulk, Call, Key, Recipe, lives};
+use super::library::finishes_plan;
 use super::steps::{Again, Step};
 use super::{NO_IMAGE, find, living_obstacle};
 use crate::gpu::RawArray;
@@ -52,9 +54,26 @@ impl Again {
         for (key, kept) in state.kept.iter().filter(|(key, _)| !stays(key.class)) {
             let ends = !lives(&find, key, &kept.identity);
             calls.extend(kept.made.iter().map(|call| (*key, Call { ends, ..call.clone() })));
-            calls.extend(kept.settings.values().map(|(call, _)| (*key, call.clone())));
+            for (call, _) in kept.settings.values() {
+                let results = match key.class {
+                    Class::Handle { library, kind } if finishes_plan(kept.made.as_ref(), call) => {
+                        // The plan that is made again must be this one.
+                        let plan = session.vendor.plan(library, kind, key.id);
+                        plan.map_err(|error| format!("cudnn: a plan is not known: {error}"))?.into()
+                    }
+                    _ => call.results.clone(),
+                };
+                calls.push((*key, Call { results, ..call.clone() }));
+            }
         }
         drop(state);
+        let numbers = calls.iter().map(|(_, call)| match &call.bulk {
+            Bulk::Bytes(block) => output(&call.arguments, block).map_or(0, |(_, bytes)| bytes),
+            Bulk::Image(_) => 0,
+        });
+        if numbers.sum::<u64>() > MAX_TOTAL {
+            return Err("curand: generators have given too many numbers".to_owned());
+        }
         calls.sort_by_key(|(_, call)| call.number);
         // One that sets several things is made once.
         calls.dedup_by_key(|(_, call)| call.number);

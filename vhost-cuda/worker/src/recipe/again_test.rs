@@ -23,6 +23,8 @@ const FUNCTION: u64 = FIRST_HANDLE + 64;
 thread_local! {
     /// The handles of libraries that have been made, and those that have ended.
     static HANDLES: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    /// The workspace that plans need.
+    static WORKSPACE: Cell<i64> = const { Cell::new(64) };
 }
 
 extern "C" fn create(place: *mut u64) -> i32 {
@@ -35,6 +37,15 @@ extern "C" fn create(place: *mut u64) -> i32 {
 
 extern "C" fn create_of_type(_: i32, place: *mut u64) -> i32 {
     create(place)
+}
+
+/// The getter of attributes. That of the workspace is a plan's.
+extern "C" fn get(_: u64, name: i32, _: i32, _: i64, _: *mut i64, place: *mut i64) -> i32 {
+    if name == 402 {
+        // SAFETY: the worker gives a place for a number.
+        unsafe { place.write(WORKSPACE.get()) };
+    }
+    0
 }
 
 extern "C" fn end() -> i32 {
@@ -57,6 +68,7 @@ fn open(vendor: &Vendor) {
         let (number, _) = cuda_library_rows::library(name).unwrap();
         vendor.open_fake(number as usize, |name| match name {
             Some("cudnnBackendCreateDescriptor") => create_of_type as *const () as usize,
+            Some("cudnnBackendGetAttribute") => get as *const () as usize,
             Some(name) if name.contains("Create") => create as *const () as usize,
             Some("cublasSetAtomicsMode") => refuse as *const () as usize,
             Some(_) => accept as *const () as usize,
@@ -179,7 +191,9 @@ fn what_would_be_lost_stays() {
         let told = refused(make);
         assert!(told.contains(expected), "{expected}: {told}");
     }
-    let told = refused(&|guest| call_library(guest, "curand", "curandCreateGenerator", &[other, 100]));
+    let told = refused(&|guest| {
+        call_library(guest, "curand", "curandCreatePoissonDistribution", &[4_f64.to_bits(), PRESENT]);
+    });
     assert_eq!(told, "curand: NVIDIA's libraries keep state of their own");
     let guest = suspended();
     *guest.session.state.suspension.suspended.lock() = None;
@@ -236,6 +250,9 @@ fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
         let before = guest.calls();
         assert_eq!(before.len(), 6 + 6 + 2 + 3);
         assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+        WORKSPACE.set(65);
+        assert!(!make_again(&guest), "it is another plan");
+        WORKSPACE.set(64);
         assert!(make_again(&guest));
         assert_eq!(data(&guest.calls()), data(&before));
         let there = [(0, handle), (1, heuristics), (1, config), (1, other), (1, plan)]
@@ -359,6 +376,51 @@ fn graphs_end_and_are_made_again_whatever_fails() {
     assert!(guest.call(Opcode::cuGraphDestroy, &[&graph.to_le_bytes()]).is_err());
     guest.name(Opcode::cuGraphExecDestroy, exec, &[]);
     assert!(state.graphs.rows().unwrap().0.is_empty());
+}
+
+#[test]
+fn generators_give_their_numbers_again() {
+    let mut guest = suspended();
+    let generator = name(9);
+    guest.session.state.gate.open();
+    let mut call = |function: &str, others: &[u64]| {
+        call_library(&mut guest, "curand", function, &[&[generator], others].concat());
+    };
+    call("curandCreateGenerator", &[101]);
+    call("curandSetPseudoRandomGeneratorSeed", &[1]);
+    call("curandGenerate", &[4096, 10]);
+    call("curandSetGeneratorOffset", &[64]);
+    for function in ["curandGenerateUniform", "curandGenerate", "curandGenerateUniform"] {
+        call(function, &[4096, 10]);
+    }
+    call("curandSetPseudoRandomGeneratorSeed", &[1]);
+    call("curandSetStream", &[STREAM]);
+    guest.session.state.gate.suspend();
+    let (number, rows) = cuda_library_rows::library("curand").unwrap();
+    let functions = |guest: &Guest| -> Vec<&str> {
+        let calls = guest.calls();
+        let called = calls.iter().filter_map(|call| library::called(&call.arguments));
+        called.filter(|(rows, _)| rows.number == number).map(|(_, function)| function.name).collect()
+    };
+    let wanted =
+        [0, 7, 8, 18, 16, 18, 7, 6].map(|number| rows.functions[rows.numbered(number).unwrap()].name);
+    assert_eq!(functions(&guest), wanted, "those since the position was set, in their order");
+    let before = guest.calls();
+    for _ in 0..2 {
+        assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+        assert!(make_again(&guest));
+        assert_eq!(data(&guest.calls()), data(&before));
+        *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
+    }
+    *guest.session.state.suspension.suspended.lock() = None;
+    guest.session.state.gate.open();
+    for _ in 0..generators::MAX_CALLS {
+        call_library(&mut guest, "curand", "curandGenerate", &[generator, 4096, 10]);
+    }
+    guest.session.state.gate.suspend();
+    *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
+    let told = deepen(guest.session.state, describe).obstacle.unwrap();
+    assert_eq!(told, "curand: a generator has given too many numbers");
 }
 
 #[test]

@@ -201,6 +201,19 @@ impl State {
         number
     }
 
+    /// Returns the number of settings of a thing.
+    pub fn settings(&self, key: &Key) -> usize {
+        self.kept.get(key).map_or(0, |kept| kept.settings.len())
+    }
+
+    /// Forgets settings of a thing.
+    pub fn forget(&mut self, key: &Key, is_one: impl Fn(&Call) -> bool) {
+        if let Some(kept) = self.kept.get_mut(key) {
+            let forgotten = kept.settings.extract_if(.., |_, (call, _)| is_one(call));
+            self.bytes -= forgotten.map(|(_, (call, _))| call.bytes()).sum::<usize>();
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next

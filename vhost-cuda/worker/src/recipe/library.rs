@@ -14,15 +14,17 @@ use cuda_library_rows::{
 use smallvec::SmallVec;
 
 use super::class::Class;
+use super::kept::{Bulk, Call as Recorded};
 use super::rule::{Place, Rule, Subject};
 
 /// The kinds of handles that have nothing but what they were made with and their settings, by library: no kind for all of them.
 /// Workspaces have no contents between calls.
-const FOLLOWED: [(&str, &[&str]); 6] = [
+const FOLLOWED: [(&str, &[&str]); 7] = [
     ("cublas", &[]),
     ("cublasLt", &[]),
     ("cufft", &[]),
     ("cudnn", &[]),
+    ("curand", &[]),
     ("cusparse", &["Handle", "MatDescr", "SpVec", "DnVec", "SpMat", "DnMat"]),
     ("cusolver", &["Dn", "Sp", "Params", "IrsParams"]),
 ];
@@ -36,6 +38,8 @@ const TENSOR: &str = "Tensor";
 /// The first function also writes random states into device memory, if it has any. The second one takes them as they are, and has the same
 /// parameters.
 const WITH_STATES: [&str; 2] = ["cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor"];
+/// `CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR`.
+const PLAN: u32 = 5;
 /// The parameter of the states.
 const STATES: usize = 3;
 /// Added to the numbers of libraries' functions, so that no call has the same number.
@@ -75,9 +79,9 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
         Effect::Sets(Getter::Function(name)) => library.functions.iter().find(|other| other.name == *name),
         Effect::Creates => {
             let is_followed = |kind: usize| kinds.is_empty() || kinds.contains(&library.handles[kind].name);
-            return call.roles.new.map(|(index, kind)| match is_followed(kind) {
-                true => Rule::Makes(handle(index, kind)),
-                false => Rule::Never(NOT_FOLLOWED),
+            return Some(match call.roles.new {
+                Some((index, kind)) if is_followed(kind) => Rule::Makes(handle(index, kind)),
+                _ => Rule::Never(NOT_FOLLOWED),
             });
         }
         _ => None,
@@ -168,6 +172,21 @@ pub fn handles_in(arguments: &[u8], block: &[u8]) -> Vec<(Class, u64)> {
     found
 }
 
+/// Returns whether a call finishes a plan of cuDNN that `made` has begun.
+pub fn finishes_plan(made: Option<&Recorded>, call: &Recorded) -> bool {
+    let is_of = |call: &Recorded, name: &str| {
+        called(&call.arguments).is_some_and(|(_, function)| function.name == name)
+    };
+    let is_plan = |made: &Recorded| match &made.bulk {
+        Bulk::Bytes(block) => {
+            block.first_chunk().is_some_and(|kind| u64::from_le_bytes(*kind) as u32 == PLAN)
+        }
+        Bulk::Image(_) => false,
+    };
+    made.is_some_and(|made| is_of(made, "cudnnBackendCreateDescriptor") && is_plan(made))
+        && is_of(call, "cudnnBackendFinalize")
+}
+
 /// Returns whether a call may fail when it is made again: it sets addresses, of memory that has ended since.
 pub fn may_fail(arguments: &[u8], block: &[u8]) -> bool {
     let Some((_, function)) = called(arguments) else { return false };
@@ -241,7 +260,6 @@ mod tests {
         assert_eq!(rule_of("cublasLt", "cublasLtHeuristicsCacheSetCapacity"), None, "of the library");
         let never = Some(Rule::Never(NOT_FOLLOWED));
         for (library, function) in [
-            ("curand", "curandSetStream"),
             ("cudnn", "cudnnInitTransformDest"),
             ("cusparse", "cusparseSpSV_createDescr"),
             ("cusparse", "cusparseSpMV_preprocess"),

@@ -11,6 +11,7 @@
 pub mod again;
 pub mod captured;
 mod class;
+pub mod generators;
 pub mod kept;
 pub mod left;
 pub mod library;
@@ -24,6 +25,7 @@ use virtio_cuda_protocol::cuda::{ContextId, FIRST_HANDLE, GraphId, GraphNodeId, 
 
 pub use self::class::Class;
 use self::class::Identity;
+use self::generators::Step;
 use self::kept::{Bulk, Call, Kept, Key, Recipe, State};
 use self::rule::{Place, Subject};
 pub use self::rule::{Rule, rule};
@@ -157,9 +159,29 @@ fn note_call(
             let Some(bulk) = bulk() else {
                 return never(recipe, opcode, "its input is too long", arguments);
             };
-            let parts = parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied();
-            let setting = (*setting, parts.collect());
-            recipe.0.lock().set(&find, (key, identity), setting, call(bulk), uses);
+            let mut parts: SmallVec<_> =
+                parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied().collect();
+            if in_block && let Some(step) = generator_step(arguments) {
+                let output = generators::output(arguments, named).map_or(0, |(_, bytes)| bytes);
+                let mut state = recipe.0.lock();
+                let reason = if step == Step::Given && session.graphs.is_capturing() {
+                    Some("random numbers in captures are not followed")
+                } else if state.settings(&key) >= generators::MAX_CALLS || output > generators::MAX_BYTES {
+                    Some("a generator has given too many numbers")
+                } else {
+                    None
+                };
+                if step == Step::Position {
+                    state.forget(&key, |call| generator_step(&call.arguments) == Some(Step::Given));
+                }
+                // All of them are made again, in their order.
+                parts = SmallVec::from_slice(&state.next.to_le_bytes());
+                drop(state);
+                if let Some(reason) = reason {
+                    return never(recipe, opcode, reason, arguments);
+                }
+            }
+            recipe.0.lock().set(&find, (key, identity), (*setting, parts), call(bulk), uses);
         }
         Rule::Fills { setting, parts, uses } => {
             let (Some(block), Some(mut uses)) = (&block, named_by(uses)) else { return };
@@ -182,6 +204,11 @@ fn note_call(
             }
         }
     }
+}
+
+/// Returns the effect of a call of a library on the numbers of a generator.
+fn generator_step(arguments: &[u8]) -> Option<Step> {
+    library::called(arguments).and_then(|(library, function)| generators::step(library, function))
 }
 
 /// Notes that the session cannot be made again.

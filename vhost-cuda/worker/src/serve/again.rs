@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use log::{debug, error};
 use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
-use virtio_cuda_protocol::cuda::{ContextId, LibraryId, ModuleId, Reader, Writer};
+use virtio_cuda_protocol::cuda::{ContextId, LibraryId, ModuleId, Opcode, Reader, Writer};
 
 use crate::call::{CallContext, ThreadState};
 use crate::dispatch::dispatch;
@@ -15,6 +15,7 @@ use crate::handlers::graph;
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
 use crate::recipe::again::{MAX_NUMBER, restart};
+use crate::recipe::generators::{filling, output};
 use crate::recipe::kept::{Bulk, Call, Key};
 use crate::recipe::steps::{Again, Step};
 use crate::recipe::{Class, Rule, library, note, rule};
@@ -27,6 +28,35 @@ pub const MAKERS: Makers = Makers { calls: make_calls, graphs: graph::again::mak
 /// The number of calls whose times are said, those that took longest.
 const LONGEST: usize = 4;
 
+/// The state of all calls together.
+#[derive(Default)]
+struct Making {
+    /// Objects of libraries with addresses of memory that has ended. The program could not use them either.
+    unusable: HashSet<Key>,
+    /// Memory for numbers of generators, which nobody reads, and its length.
+    output: Option<u64>,
+    output_bytes: u64,
+}
+
+/// Returns the parameter of the device memory that a call fills with random numbers, and its length.
+fn output_of(call: &Call) -> Option<(usize, u64)> {
+    match &call.bulk {
+        Bulk::Bytes(block) if call.opcode == Opcode::vendor_call => output(&call.arguments, block),
+        _ => None,
+    }
+}
+
+impl Making {
+    /// Returns the address of memory for numbers. A context is current.
+    fn output(&mut self, session: &SessionState) -> CuResult<u64> {
+        if self.output.is_none() {
+            let bytes = usize::try_from(self.output_bytes.max(1)).map_err(|_| CudaError::INVALID_VALUE)?;
+            self.output = Some(session.gpu.cuMemAlloc_v2(bytes)?.0);
+        }
+        self.output.ok_or(CudaError::OUT_OF_MEMORY)
+    }
+}
+
 /// Makes the calls. The recipe begins anew with them.
 ///
 /// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
@@ -34,16 +64,22 @@ pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()>
     restart(&session.recipe);
     let (mut thread, mut fillers) = (ThreadState::default(), Fillers::default());
     let mut times: HashMap<&str, (u32, Duration)> = HashMap::new();
-    // Objects of libraries with addresses of memory that has ended. The program could not use them either.
-    let mut unusable = HashSet::new();
+    let mut making = Making::default();
+    let outputs = calls.0.iter().filter_map(|step| output_of(&step.call));
+    making.output_bytes = outputs.map(|(_, bytes)| bytes).max().unwrap_or(0);
     let outcome = calls.0.iter().try_for_each(|step| {
         let begun = Instant::now();
-        let outcome = call_again(step, session, &mut thread, &mut fillers, &mut unusable);
+        let outcome = call_again(step, session, &mut thread, &mut fillers, &mut making);
         let (count, time) = times.entry(step.call.opcode.name()).or_default();
         (*count, *time) = (*count + 1, *time + begun.elapsed());
         outcome
     });
     fillers.end(session, &mut thread);
+    if let Some(output) = making.output {
+        // SAFETY: memory of this function's own. The call waits for the generators that fill it.
+        let freed = unsafe { session.gpu.cuMemFree_v2(output) };
+        freed.unwrap_or_else(|error| debug!("memory for random numbers is not freed: {error}"));
+    }
     let mut times: Vec<_> = times.into_iter().collect();
     times.sort_unstable_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
     for step in calls.0.iter().filter(|step| step.call.ends && outcome.is_ok()) {
@@ -111,7 +147,7 @@ fn call_again(
     session: &'static SessionState,
     thread: &mut ThreadState,
     fillers: &mut Fillers,
-    unusable: &mut HashSet<Key>,
+    making: &mut Making,
 ) -> CuResult<()> {
     let Call { opcode, context, arguments, bulk, .. } = &step.call;
     let bulk_in: &[u8] = match bulk {
@@ -119,12 +155,19 @@ fn call_again(
         Bulk::Image(_) => &[],
     };
     (thread.number, thread.library_failed) = (step.call.thread, false);
+    let elsewhere = match output_of(&step.call) {
+        Some((place, _)) => {
+            thread.make_current(session, *context)?;
+            Some(filling(bulk_in, place, making.output(session)?))
+        }
+        None => None,
+    };
     let mut cx = CallContext {
         session,
         thread,
         context: *context,
         api_call: 0,
-        bulk_in: BulkIn::Inline(bulk_in),
+        bulk_in: BulkIn::Inline(elsewhere.as_deref().unwrap_or(bulk_in)),
         bulk_out: BulkOut::inline(0),
         kept: None,
     };
@@ -146,11 +189,12 @@ fn call_again(
         }
         _ => fillers.make(step, &mut cx, &mut writer),
     });
+    cx.bulk_in = BulkIn::Inline(bulk_in);
     cx.thread.held.release();
     let rule = rule(*opcode);
     let has_failed = rule == Some(&Rule::OfLibrary) && cx.thread.library_failed;
-    if has_failed && (library::may_fail(arguments, bulk_in) || unusable.contains(&step.key)) {
-        unusable.insert(step.key);
+    if has_failed && (library::may_fail(arguments, bulk_in) || making.unusable.contains(&step.key)) {
+        making.unusable.insert(step.key);
         return Ok(());
     }
     let outcome = outcome.and_then(|()| match rule {
@@ -158,12 +202,21 @@ fn call_again(
         Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
             Err(CudaError::INVALID_HANDLE)
         }
+        // So may they what they know of a plan.
+        Some(Rule::OfLibrary) if !step.call.results.is_empty() => match step.key.class {
+            Class::Handle { library, kind } => {
+                let plan = session.vendor.plan(library, kind, step.key.id)?;
+                if plan[..] == step.call.results[..] { Ok(()) } else { Err(CudaError::INVALID_HANDLE) }
+            }
+            _ => Err(CudaError::INVALID_HANDLE),
+        },
         _ => Ok(()),
     });
     match outcome {
         Ok(()) => {
             if let Some(rule) = rule {
-                note(rule, *opcode, &cx, arguments, &step.call.results);
+                let results = if rule == &Rule::OfLibrary { &[][..] } else { &step.call.results };
+                note(rule, *opcode, &cx, arguments, results);
             }
         }
         Err(CudaError::OUT_OF_MEMORY) => {}

@@ -6,6 +6,7 @@
 //! their names, shapes and parameters. Only addresses of the library's own device memory may be others in another worker.
 
 use std::collections::BTreeMap;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use virtio_cuda_protocol::cuda::{
@@ -225,10 +226,14 @@ impl Repeater {
         let (kind,) = gpu.cuGraphNodeGetType(node)?;
         let (name, parameters, wanted) = match kind {
             NODE_KERNEL => {
-                let layout = |function, kernel| Ok(gpu.parameters(Code::of(function, kernel))?.0);
+                let layout = |function, kernel| Ok(gpu.parameters(gpu.code_of(function, kernel)?)?.0);
                 let (function, kernel, shape, parameters) = gpu.kernel_node(node, layout)?;
-                let name = gpu.code_name(Code::of(function, kernel))?;
-                let kernel = if function.is_null() { kernel } else { std::ptr::null_mut() };
+                let code = gpu.code_of(function, kernel)?;
+                let name = gpu.code_name(code)?;
+                let (function, kernel) = match code {
+                    Code::Function(function) => (function, null_mut()),
+                    Code::Kernel(kernel) => (null_mut(), kernel),
+                };
                 let head = encode(&KernelNode { function: FunctionId(0), ..shape })?;
                 let bytes = padded(head, &parameters);
                 (name, bytes, NodeParameters::Kernel(function, kernel, shape, parameters))
@@ -411,4 +416,54 @@ fn padded(mut head: Vec<u8>, parameters: &[u8]) -> Vec<u8> {
     head.resize(head.len().next_multiple_of(WORD), 0);
     head.extend_from_slice(parameters);
     head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::session::FuzzSession;
+
+    #[test]
+    fn nothing_is_trusted_of_a_node_from_another_worker() {
+        let session = FuzzSession::new(false, true);
+        let mut repeater = Repeater::new(session.state, ContextId(1));
+        let head = Head {
+            call: 0,
+            place: 0,
+            kind: NODE_KERNEL,
+            name: 6,
+            parameters: 16,
+            own: 1,
+            before: 0,
+            record: 0,
+        };
+        let bytes = |head: Head, rest: usize| [head.as_bytes(), &vec![1; rest]].concat();
+        let mut make = |bytes: &[u8]| repeater.make(GraphId(64), GraphNodeId(80), bytes);
+        let whole = 6 + 16 + 4;
+        for cut in 0..bytes(head, whole).len() {
+            assert_eq!(make(&bytes(head, whole)[..cut]), Err(CudaError::INVALID_VALUE), "{cut}");
+        }
+        assert_eq!(make(&bytes(head, whole)), Err(CudaError::INVALID_VALUE), "a call that did not come");
+        assert_eq!(make(&bytes(head, whole + 1)), Err(CudaError::INVALID_VALUE), "too long");
+        for head in [
+            Head { own: u32::MAX, ..head },
+            Head { name: u32::MAX, ..head },
+            Head { record: u64::MAX, ..head },
+            Head { before: u32::MAX, ..head },
+        ] {
+            assert_eq!(make(&bytes(head, whole)), Err(CudaError::INVALID_VALUE));
+        }
+        let with_record = Head { before: 8, record: 64, ..head };
+        assert_eq!(make(&bytes(with_record, whole + 72)), Err(CudaError::INVALID_VALUE), "no call");
+        assert!(session.state.objects.streams.get(STREAM).is_err());
+    }
+
+    #[test]
+    fn words_of_parameters_end_with_them() {
+        let parameters = padded(vec![1; 5], &[2; 11]);
+        assert_eq!((parameters.len(), offsets(&parameters).collect::<Vec<_>>()), (19, vec![0, 8, 16]));
+        assert_eq!((word(&parameters, 8), word(&parameters, 16)), (Some(0x0202_0202_0202_0202), None));
+        assert_eq!(rest_of(&parameters, 16), [2; 3]);
+        assert!(rest_of(&parameters, 24).is_empty());
+    }
 }
