@@ -144,7 +144,15 @@ impl Session {
         let is_shared = self.shares_contents(&fresh.worker);
         let [contents, theirs] = match is_shared.then_some(stored) {
             None => [None, None],
-            Some(0) => UnixStream::pair().map(|(one, other)| [Some(one.into()), Some(other.into())])?,
+            Some(0) => {
+                let (one, other) = UnixStream::pair()?;
+                // Workers may not set these: neither waits for the other one without end.
+                for socket in [&one, &other] {
+                    socket.set_read_timeout(Some(limit))?;
+                    socket.set_write_timeout(Some(limit))?;
+                }
+                [Some(one.into()), Some(other.into())]
+            }
             Some(stored) => {
                 let file = contents_file(stored)?;
                 [Some(file.try_clone()?), Some(file)]
