@@ -21,8 +21,6 @@ use vhost_cuda_common::parts::malformed;
 
 use super::room::Area;
 use crate::memory::parts::Part;
-use crate::state::SessionState;
-use crate::suspend::suspended::Suspended;
 
 /// The number of files that go at once: the kernel allows 253. Each time the other side says that it has them, because the kernel
 /// limits those that are under way.
@@ -45,20 +43,6 @@ impl Way {
             Self::Card(_) => None,
         }
     }
-}
-
-/// Returns the addresses of all parts that files keep, with their files. `None` if a part is elsewhere and others are so kept.
-pub fn all(session: &SessionState, now: &Suspended) -> Option<Vec<(u64, Arc<File>)>> {
-    let mut placed = session.placed.lock();
-    let parts = placed.movable().map(|part| &*part).chain(now.created.iter().map(|(_, part)| part));
-    let (mut found, mut others) = (Vec::new(), 0);
-    for part in parts {
-        match part.held() {
-            Some(file) => found.push((part.address(), file.clone())),
-            None => others += 1,
-        }
-    }
-    (found.is_empty() || others == 0).then_some(found)
 }
 
 /// Gives each part the file that keeps its memory.
