@@ -86,9 +86,10 @@ static Handle find_plan(const std::vector<Handle> &operations) {
         CHECK(set<int>(heuristics, 200, HEURISTIC, {mode}));
         int64_t count = 0;
         if (call("cudnnBackendFinalize", heuristics) == 0) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, (int64_t)0, &count, (void *)nullptr));
-        std::vector<Handle> configs(count);
+        // One more than there are, as programs request that do not ask for the count.
+        std::vector<Handle> configs(count ? count + 1 : 0);
         for (auto &config : configs) config = create(ENGINE_CONFIG);
-        if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count, &count, (void *)configs.data()));
+        if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count + 1, &count, (void *)configs.data()));
         destroy(heuristics);
         for (int64_t i = 0; i < count && !found; i++) {
             Handle made = create(PLAN);
@@ -122,14 +123,24 @@ static Handle pack(const std::vector<int64_t> &uids, const std::vector<void *> &
     return finalized(made);
 }
 
-static void execute(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses) {
+// Memory for what a plan stores between its kernels.
+static void *workspace_of(Handle plan) {
     int64_t bytes = 0, count = 0;
     CHECK(call("cudnnBackendGetAttribute", plan, 402, (int)INT64, (int64_t)1, &count, (void *)&bytes));
     void *workspace = nullptr;
     if (bytes) CHECK(cudaMalloc(&workspace, bytes));
+    return workspace;
+}
+
+// Puts a plan's work into the stream.
+static void queue(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses, void *workspace) {
     Handle made = pack(uids, addresses, workspace);
     CHECK(call("cudnnBackendExecute", handle, plan, made));
     destroy(made);
+}
+
+static void execute(Handle plan, const std::vector<int64_t> &uids, const std::vector<void *> &addresses) {
+    queue(plan, uids, addresses, workspace_of(plan));
     CHECK(cudaStreamSynchronize(stream));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// cuDNN's backend API: convolutions and their gradients as graphs of one operation, a graph of several operations with a number
-// in host memory, mistakes, and arrays that are shorter than the program says. With the argument "kept" a plan whose descriptors have been
-// destroyed, which is executed after SIGTERM.
+// cuDNN's backend API: an execution that is captured, convolutions and their gradients as graphs of one operation, a graph of several
+// operations with a number in host memory, mistakes, and arrays that are shorter than the program says. With the argument "kept" a plan
+// whose descriptors have been destroyed, which is executed after SIGTERM, also in a graph.
 
 #include "dnn_backend.h"
 
@@ -100,12 +100,7 @@ static void several() {
     CHECK(call("cudnnBackendDestroyDescriptor", made));
 }
 
-static volatile std::sig_atomic_t is_ended;
-
-static void kept() {
-    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw)), *y = on_device(std::vector<__half>(hy.size()));
-    std::vector<float> wanted(hy.size());
-    products([&](int i, int j, int o) { wanted[o] += hx[i] * hw[j]; });
+static Handle forward_plan() {
     Handle operation = create(FORWARD);
     refer(operation, 702, convolution());
     refer(operation, 704, tensor('x', {N, C, H, W}, DATA_HALF));
@@ -113,7 +108,45 @@ static void kept() {
     refer(operation, 705, tensor('y', {N, K, P, Q}, DATA_HALF));
     CHECK(set<float>(operation, 700, FLOAT, {1}));
     CHECK(set<float>(operation, 701, FLOAT, {0}));
-    const Handle made = plan({finalized(operation)});
+    return plan({finalized(operation)});
+}
+
+// The first execution of the process, in a capture that forbids its thread to allocate memory.
+static void captured() {
+    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw)), *y = on_device(std::vector<__half>(hy.size()));
+    std::vector<float> wanted(hy.size());
+    products([&](int i, int j, int o) { wanted[o] += hx[i] * hw[j]; });
+    const Handle made = forward_plan();
+    void *workspace = workspace_of(made);
+    cudaGraph_t graph;
+    cudaGraphExec_t ready;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    queue(made, {'x', 'w', 'y'}, {x, w, y}, workspace);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&ready, graph));
+    CHECK(cudaGraphLaunch(ready, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    compare("captured", wide(y, wanted.size()), wanted, 1e-3);
+    CHECK(cudaGraphExecDestroy(ready));
+    CHECK(cudaGraphDestroy(graph));
+}
+
+static volatile std::sig_atomic_t is_ended;
+
+static void kept() {
+    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw)), *y = on_device(std::vector<__half>(hy.size()));
+    std::vector<float> wanted(hy.size());
+    products([&](int i, int j, int o) { wanted[o] += hx[i] * hw[j]; });
+    const Handle made = forward_plan();
+    void *workspace = workspace_of(made);
+    __half *captured = on_device(std::vector<__half>(hy.size()));
+    const Handle packed = pack({'x', 'w', 'y'}, {x, w, captured}, workspace);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(call("cudnnBackendExecute", handle, made, packed));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
     const auto all = created;
     for (Handle other : all)
         if (other != made) destroy(other);
@@ -123,6 +156,9 @@ static void kept() {
     while (!is_ended) usleep(1000);
     execute(made, {'x', 'w', 'y'}, {x, w, y});
     compare("kept", wide(y, wanted.size()), wanted, 1e-3);
+    CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    compare("in a graph", wide(captured, wanted.size()), wanted, 1e-3);
 }
 
 static void mistakes() {
@@ -176,6 +212,7 @@ int main(int argc, char **) {
         kept();
         return 0;
     }
+    captured();
     single();
     several();
     mistakes();

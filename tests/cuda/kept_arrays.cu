@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // Arrays of all shapes, which are used after SIGTERM. With the argument "textures" also textures and surfaces: some have ended, so that the
-// numbers of the others are not the lowest.
+// numbers of the others are not the lowest. Two are of memory.
 
 #include "check.h"
 
@@ -94,6 +94,26 @@ static cudaTextureObject_t texture_of(cudaMipmappedArray_t array) {
     return made;
 }
 
+static cudaTextureObject_t texture_of_memory(float *memory, size_t count) {
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypeLinear;
+    resource.res.linear = {memory, cudaCreateChannelDesc<float>(), count * sizeof(float)};
+    cudaTextureDesc description = {};
+    cudaTextureObject_t made;
+    CHECK(cudaCreateTextureObject(&made, &resource, &description, nullptr));
+    return made;
+}
+
+static cudaTextureObject_t texture_of_rows(float *memory, cudaExtent sides, size_t pitch) {
+    cudaResourceDesc resource = {};
+    resource.resType = cudaResourceTypePitch2D;
+    resource.res.pitch2D = {memory, cudaCreateChannelDesc<float>(), sides.width, sides.height, pitch};
+    cudaTextureDesc description = {};
+    cudaTextureObject_t made;
+    CHECK(cudaCreateTextureObject(&made, &resource, &description, nullptr));
+    return made;
+}
+
 static cudaSurfaceObject_t surface_of(cudaArray_t array) {
     cudaResourceDesc resource = {};
     resource.resType = cudaResourceTypeArray;
@@ -106,6 +126,11 @@ static cudaSurfaceObject_t surface_of(cudaArray_t array) {
 __global__ void read(cudaTextureObject_t plane, cudaTextureObject_t levels, float *values) {
     const int x = threadIdx.x, y = blockIdx.x;
     values[y * blockDim.x + x] = tex2D<float>(plane, x, y) + 1000 * tex2DLod<float>(levels, 0.1f, 0.1f, 2);
+}
+
+__global__ void read_memory(cudaTextureObject_t line, cudaTextureObject_t rows, float *values) {
+    const int x = threadIdx.x, y = blockIdx.x;
+    values[y * blockDim.x + x] = tex1Dfetch<float>(line, y * blockDim.x + x) + 1000 * tex2D<float>(rows, x, y);
 }
 
 __global__ void add(cudaSurfaceObject_t surface) {
@@ -147,7 +172,11 @@ int main(int argc, char **) {
     copy(plane, sides, pattern<float>(sides, 3).data(), false);
     copy(drawn, sides, pattern<float>(sides, 4).data(), false);
     std::vector<cudaTextureObject_t> ended;
-    cudaTextureObject_t texture = 0, levels = 0;
+    cudaTextureObject_t texture = 0, levels = 0, line_texture = 0, rows_texture = 0;
+    float *line, *rows;
+    size_t pitch;
+    CHECK(cudaMalloc(&line, sides.width * sides.height * sizeof(float)));
+    CHECK(cudaMallocPitch(&rows, &pitch, sides.width * sizeof(float), sides.height));
     cudaSurfaceObject_t surface = 0;
     if (has_textures) {
         for (int i = 0; i < 5; i++) ended.push_back(texture_of(plane));
@@ -156,6 +185,12 @@ int main(int argc, char **) {
         // It may have the number of one of those.
         levels = texture_of(mipmapped);
         surface = surface_of(drawn);
+        line_texture = texture_of_memory(line, sides.width * sides.height);
+        rows_texture = texture_of_rows(rows, sides, pitch);
+        const auto lines = pattern<float>(sides, 6), all_rows = pattern<float>(sides, 7);
+        const size_t row = sides.width * sizeof(float);
+        CHECK(cudaMemcpy(line, lines.data(), lines.size() * sizeof(float), cudaMemcpyHostToDevice));
+        CHECK(cudaMemcpy2D(rows, pitch, all_rows.data(), row, row, sides.height, cudaMemcpyHostToDevice));
     }
     const int count = (int)(sides.width * sides.height);
     float *values;
@@ -188,7 +223,11 @@ int main(int argc, char **) {
         const auto wanted = pattern<float>(sides, 3);
         for (int i = 0; i < count; i++) REQUIRE(found[i] == wanted[i] + 1000 * 20);
         expect<float>("drawn", drawn, sides, 5);
-        for (auto one : {texture, levels}) CHECK(cudaDestroyTextureObject(one));
+        read_memory<<<sides.height, sides.width>>>(line_texture, rows_texture, values);
+        CHECK(cudaMemcpy(found.data(), values, count * sizeof(float), cudaMemcpyDeviceToHost));
+        const auto lines = pattern<float>(sides, 6), all_rows = pattern<float>(sides, 7);
+        for (int i = 0; i < count; i++) REQUIRE(found[i] == lines[i] + 1000 * all_rows[i]);
+        for (auto one : {texture, levels, line_texture, rows_texture}) CHECK(cudaDestroyTextureObject(one));
         CHECK(cudaDestroySurfaceObject(surface));
     }
     for (cudaArray_t array : arrays) CHECK(cudaFreeArray(array));

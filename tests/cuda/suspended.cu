@@ -7,6 +7,7 @@
 // * "prints": starts a kernel that prints, and waits as "idle": its text is fetched with the next call;
 // * "created": waits as "idle", with memory of cuMemCreate in one reservation;
 // * "times": waits as "idle", and compares times between events with what they were before, and with the host's clock;
+// * "pool": waits as "idle", with an empty pool of the driver's that has a threshold and is the device's;
 // * "greedy": allocates as much again after that, prints the error, and waits as "idle".
 // With 0 MiB there is a context and nothing else. Each then changes the memory once more, compares samples with what they must be, and prints "right". A third argument is the device,
 // or "all" for blocks on each one in turn.
@@ -104,6 +105,47 @@ class Times {
     float between_;
 };
 
+// A pool that other processes may open, so that the driver manages it.
+class Pool {
+  public:
+    Pool() {
+        cudaMemPoolProps props = {};
+        props.allocType = cudaMemAllocationTypePinned;
+        props.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+        props.location = {cudaMemLocationTypeDevice, 0};
+        CHECK(cudaMemPoolCreate(&pool_, &props));
+        cuuint64_t threshold = THRESHOLD;
+        CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold));
+        CHECK(cudaDeviceSetMemPool(0, pool_));
+        use();
+    }
+
+    void compare() {
+        cuuint64_t threshold = 0;
+        CHECK(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &threshold));
+        REQUIRE(threshold == THRESHOLD);
+        cudaMemPool_t current;
+        CHECK(cudaDeviceGetMemPool(&current, 0));
+        REQUIRE(current == pool_);
+        use();
+        CHECK(cudaMemPoolDestroy(pool_));
+    }
+
+  private:
+    void use() {
+        unsigned *value, found = 0;
+        CHECK(cudaMallocFromPoolAsync((void **)&value, sizeof *value, pool_, nullptr));
+        CHECK(cudaMemsetAsync(value, 0x11, sizeof *value));
+        CHECK(cudaMemcpy(&found, value, sizeof found, cudaMemcpyDeviceToHost));
+        REQUIRE(found == 0x11111111);
+        CHECK(cudaFreeAsync(value, nullptr));
+        CHECK(cudaDeviceSynchronize());
+    }
+
+    static constexpr cuuint64_t THRESHOLD = 1 << 30;
+    cudaMemPool_t pool_;
+};
+
 class Memory {
   public:
     // Memory of cudaMalloc, or at these reserved addresses.
@@ -181,6 +223,8 @@ int main(int argc, char **argv) {
     compare();
     std::unique_ptr<Times> times;
     if (!std::strcmp(argv[2], "times")) times = std::make_unique<Times>();
+    std::unique_ptr<Pool> pool;
+    if (!std::strcmp(argv[2], "pool")) pool = std::make_unique<Pool>();
     CUlinkState link;
     if (!std::strcmp(argv[2], "link")) CHECK_DRIVER(cuLinkCreate(0, nullptr, nullptr, &link));
     std::printf("begun\n");
@@ -201,6 +245,7 @@ int main(int argc, char **argv) {
         wait();
     }
     if (times) times->compare();
+    if (pool) pool->compare();
     change_once();
     compare();
     std::printf("right\n");

@@ -370,6 +370,7 @@ pub const CASES: &[Case] = &[
     with_library("blas_more", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_repeated", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_retraced", &["libcublas.so.13", "libcublas.so.12"]),
+    with_library("kept_library_graphs", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_banded", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_forms", &["libcublas.so.13", "libcublas.so.12"]),
     with_library("blas_lt", &["libcublasLt.so.13", "libcublasLt.so.12"]),

@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
@@ -35,8 +35,12 @@ const NO_EVENT: u32 = 1 << 8;
 /// The directions of a transfer.
 const SAVE: u32 = 0;
 const LOAD: u32 = 1;
+/// The reason for which a transfer has no end.
+const KILLED: &str = "the front-end was killed";
 /// The pause between two looks at sockets without messages.
 const LOOK: Duration = Duration::from_millis(1);
+/// The time limit for a daemon's reply.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A message of vhost-user.
 #[derive(Debug)]
@@ -158,6 +162,19 @@ struct Connection {
     pid: libc::pid_t,
 }
 
+/// The end of a transfer before all of the state has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The source's pipe is closed after so many bytes.
+    Save(usize),
+    /// The destination's pipe is closed after so many bytes.
+    Load(usize),
+    /// The front-end, and the program in its machine, are killed when so many bytes were saved.
+    KilledInSave(usize),
+    /// The same when so many bytes were loaded.
+    KilledInLoad(usize),
+}
+
 /// The order in which the daemon learns of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -208,8 +225,10 @@ impl Connection {
     /// Sends a request to the daemon, and returns its reply. Replies to the program's own requests before it are passed on.
     fn ask(&self, message: &Message) -> Result<Message> {
         message.send(&self.daemon)?;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             match Message::receive(&self.daemon)? {
+                None if Instant::now() > deadline => bail!("the daemon does not reply within {PATIENCE:?}"),
                 None => thread::sleep(LOOK),
                 Some(reply) if reply.request == message.request => return Ok(reply),
                 Some(reply) => reply.send(&self.program)?,
@@ -241,24 +260,39 @@ impl Connection {
         self.record.running().into_iter().map(base).collect()
     }
 
-    fn save(&self) -> Result<Vec<u8>> {
-        let (mut from, to) = std::io::pipe()?;
+    fn save(&self, cut: Option<Cut>) -> Result<Vec<u8>> {
+        let (from, to) = std::io::pipe()?;
         self.begin(SAVE, to.into())?;
+        let most = match cut {
+            Some(Cut::Save(bytes) | Cut::KilledInSave(bytes)) => bytes as u64,
+            _ => u64::MAX,
+        };
         let mut state = Vec::new();
-        from.read_to_end(&mut state)?;
-        self.check()?;
+        from.take(most).read_to_end(&mut state)?;
+        match cut {
+            Some(Cut::KilledInSave(_)) => bail!(KILLED),
+            _ => self.check()?,
+        }
+        ensure!(state.len() as u64 != most, "the state is cut");
         Ok(state)
     }
 
-    fn load(&self, state: &[u8]) -> Result<()> {
+    fn load(&self, state: &[u8], cut: Option<Cut>) -> Result<()> {
         let (from, mut to) = std::io::pipe()?;
         self.begin(LOAD, from.into())?;
+        let state = match cut {
+            Some(Cut::Load(bytes) | Cut::KilledInLoad(bytes)) => &state[..bytes.min(state.len())],
+            _ => state,
+        };
         match to.write_all(state) {
             // The daemon says why.
             Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
             _ => drop(to),
         }
-        self.check()
+        match cut {
+            Some(Cut::KilledInLoad(_)) => bail!(KILLED),
+            _ => self.check(),
+        }
     }
 
     /// Starts the queues at these positions.
@@ -289,7 +323,7 @@ impl Connection {
     }
 
     /// Makes the device of the program in a daemon that has none for it yet.
-    fn arrive(&self, state: &[u8], positions: &[(u32, u32)], order: Order) -> Result<()> {
+    fn arrive(&self, state: &[u8], positions: &[(u32, u32)], order: Order, cut: Option<Cut>) -> Result<()> {
         // Without these questions the daemon does not confirm messages.
         for request in [FrontendReq::GET_FEATURES, FrontendReq::GET_PROTOCOL_FEATURES] {
             self.ask(&Message::new(request, &[]))?;
@@ -299,11 +333,11 @@ impl Connection {
             self.record.device.get(&(request as u32)).map_or(Ok(()), |message| message.send(&self.daemon))?;
         }
         if order == Order::StateFirst {
-            self.load(state)?;
+            self.load(state, cut)?;
         }
         self.record.memory.iter().try_for_each(|message| message.send(&self.daemon))?;
         if order == Order::MemoryFirst {
-            self.load(state)?;
+            self.load(state, cut)?;
         }
         self.start(positions)
     }
@@ -332,6 +366,8 @@ pub enum Moved {
     TooEarly,
     /// The program has ended.
     Gone,
+    /// The daemon that has the program has ended, or the front-end was killed: the program is lost.
+    Lost(String),
 }
 
 impl Mover {
@@ -363,10 +399,24 @@ impl Mover {
     }
 
     /// Moves all programs to the daemon at `daemon`, to which programs come that start later, too.
-    pub fn move_to(&self, daemon: &Path, order: Order) -> Result<Vec<Moved>> {
+    pub fn move_to(&self, daemon: &Path, order: Order) -> Vec<Moved> {
+        self.try_to_move(daemon, order, None)
+    }
+
+    /// As [`Self::move_to`]. With `cut`, the transfers do not pass as a whole.
+    pub fn try_to_move(&self, daemon: &Path, order: Order, cut: Option<Cut>) -> Vec<Moved> {
         *locked(&self.daemon) = daemon.to_path_buf();
         let all = locked(&self.connections).clone();
-        let moved = all.iter().map(|connection| move_one(&mut locked(connection), daemon, order)).collect();
+        let move_one = |slot: &Slot| {
+            let mut slot = locked(slot);
+            let Some(connection) = slot.as_mut() else { return Moved::Gone };
+            connection.try_to_move(daemon, order, cut).unwrap_or_else(|error| {
+                // As if the front-end had ended.
+                *slot = None;
+                Moved::Lost(format!("{error:#}"))
+            })
+        };
+        let moved = all.iter().map(move_one).collect();
         locked(&self.connections).retain(|connection| locked(connection).is_some());
         moved
     }
@@ -422,37 +472,41 @@ impl Drop for Stopped {
     }
 }
 
-fn move_one(connection: &mut Option<Connection>, daemon: &Path, order: Order) -> Result<Moved> {
-    let Some(connection) = connection else { return Ok(Moved::Gone) };
-    let Ok(_stopped) = Stopped::new(connection.pid) else { return Ok(Moved::Gone) };
-    // Messages that it sent before it stopped.
-    loop {
-        match connection.pass() {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(_) => return Ok(Moved::Gone),
-        }
-    }
-    if !connection.record.is_ready() {
-        return Ok(Moved::TooEarly);
-    }
-    let positions = connection.stop()?;
-    let saved = connection.save();
-    let moved = saved.and_then(|state| {
-        let before = std::mem::replace(&mut connection.daemon, UnixStream::connect(daemon)?);
-        match connection.arrive(&state, &positions, order) {
-            Ok(()) => Ok(state.len()),
-            Err(error) => {
-                connection.daemon = before;
-                Err(error)
+impl Connection {
+    /// Moves the program to another daemon.
+    ///
+    /// Errors: its daemon has ended, or `cut` has killed it.
+    fn try_to_move(&mut self, daemon: &Path, order: Order, cut: Option<Cut>) -> Result<Moved> {
+        let Ok(_stopped) = Stopped::new(self.pid) else { return Ok(Moved::Gone) };
+        // Messages that it sent before it stopped.
+        loop {
+            match self.pass() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => return Ok(Moved::Gone),
             }
         }
-    });
-    match moved {
-        Ok(bytes) => Ok(Moved::There(bytes)),
-        Err(error) => {
-            connection.start(&positions)?;
-            Ok(Moved::Stays(format!("{error:#}")))
+        if !self.record.is_ready() {
+            return Ok(Moved::TooEarly);
+        }
+        let positions = self.stop()?;
+        let moved = self.save(cut).and_then(|state| {
+            let before = std::mem::replace(&mut self.daemon, UnixStream::connect(daemon)?);
+            self.arrive(&state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
+                self.daemon = before;
+            })
+        });
+        match moved {
+            Ok(bytes) => Ok(Moved::There(bytes)),
+            Err(error) if matches!(cut, Some(Cut::KilledInSave(_) | Cut::KilledInLoad(_))) => {
+                // SAFETY: a plain system call. The process is at the other end of a socket, so that it is no other one.
+                unsafe { libc::kill(self.pid, libc::SIGKILL) };
+                Err(error)
+            }
+            Err(error) => {
+                self.start(&positions)?;
+                Ok(Moved::Stays(format!("{error:#}")))
+            }
         }
     }
 }

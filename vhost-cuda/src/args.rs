@@ -210,6 +210,11 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true)]
     pub lose_sessions: bool,
 
+    /// Save the contents of a machine's sessions in files in this folder, and not in the state that the VMM has. Machines that are
+    /// loaded from one state share them in host memory: their daemons need the same folder.
+    #[arg(long, hide_short_help = true, value_name = "FOLDER")]
+    pub contents: Option<PathBuf>,
+
     /// Serve metrics in Prometheus' text format, at `/metrics`: on this unix socket, or on a port of the loopback
     /// interface.
     #[arg(long, value_name = "PATH|127.0.0.1:PORT")]

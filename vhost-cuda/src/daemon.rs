@@ -47,6 +47,7 @@ use crate::sessions::residence::MoveError;
 use crate::sessions::watchdog::{self, Limits};
 use crate::shares::client::Client;
 use crate::socket::remove_stale;
+use crate::suspend::files::Folder;
 use crate::suspend::suspender::{Options, Suspender};
 use connections::{Devices, REFUSALS, accept_all};
 
@@ -159,6 +160,10 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
         None => None,
     };
     let (spec, pool) = start_pool(args, spec, namespaces, previous)?;
+    let contents = args.contents.as_deref().map(|path| {
+        Folder::open(path).with_context(|| format!("Cannot use {} (--contents)", path.display()))
+    });
+    let contents = contents.transpose()?;
     let images = ImageCache::new(args.image_cache);
     let exchange = Exchange::new();
     let endings = Arc::<Endings>::default();
@@ -182,6 +187,7 @@ fn start(args: &DaemonArgs, entry: &mut Option<Entry>) -> anyhow::Result<Running
         max_user_sessions: args.max_user_sessions.unwrap_or((args.max_sessions / 2).max(1)),
         guest_pages,
         lose_sessions: args.lose_sessions,
+        contents,
         suspend_with_machine: args.suspend_with_machine,
         images,
         exchange,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Handles: numbers by which C code refers to objects. A handle is looked up, never followed, and never reused, so
-//! that a forged or stale one is only an error.
+//! that a forged or stale one is only an error. Only textures and surfaces get numbers again, as on a GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -110,6 +110,13 @@ mod stale {
         }
     }
 
+    /// Numbers of textures and surfaces are given again.
+    pub(super) fn made(handle: usize) {
+        if checks().handles {
+            DESTROYED.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        }
+    }
+
     pub(super) fn destroyed(handle: usize) {
         if checks().handles {
             DESTROYED.lock().unwrap_or_else(PoisonError::into_inner).insert(handle);
@@ -135,6 +142,7 @@ impl<T> Registry<T> {
     }
 
     pub(super) fn insert(&self, handle: Handle<T>, object: Arc<T>) {
+        stale::made(handle.0);
         self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(handle.0, object);
     }
 

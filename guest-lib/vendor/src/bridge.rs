@@ -20,6 +20,9 @@ const NOT_INITIALIZED: c_int = 3;
 const INVALID_CONTEXT: c_int = 201;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`
 const MEMORY_TYPE: u32 = 2;
+/// `CU_POINTER_ATTRIBUTE_RANGE_START_ADDR` and `CU_POINTER_ATTRIBUTE_RANGE_SIZE`.
+const RANGE_START: u32 = 11;
+const RANGE_BYTES: u32 = 12;
 /// `CUDA_ERROR_NOT_FOUND`
 pub const NOT_FOUND: c_int = 500;
 /// `CUDA_ERROR_OUT_OF_MEMORY`
@@ -208,6 +211,18 @@ pub fn is_known(address: u64) -> bool {
         let result = unsafe { (bridge.attribute)((&raw mut kind).cast(), MEMORY_TYPE, address) };
         result == SUCCESS
     })
+}
+
+/// Returns the number of bytes from an address to the end of its allocation.
+pub fn bytes_behind(address: u64) -> Option<u64> {
+    let bridge = bridge()?;
+    let attribute = |name| {
+        let mut value = 0_u64;
+        // SAFETY: libcuda writes 64 bits for these attributes, and looks `address` up without following it.
+        let result = unsafe { (bridge.attribute)((&raw mut value).cast(), name, address) };
+        (result == SUCCESS).then_some(value)
+    };
+    attribute(RANGE_START)?.checked_add(attribute(RANGE_BYTES)?)?.checked_sub(address)
 }
 
 /// Runs a 2D copy, on a stream if one is given.

@@ -13,9 +13,10 @@ use smallvec::SmallVec;
 /// Handles look like addresses that are aligned to 16 bytes, because programs check that.
 const STEP: u64 = 16;
 /// First handle of the first library. Each library has a separate range of [`OF_LIBRARY`] values, because some accept
-/// handles of another.
-const BASE: u64 = 0x7000_0000_0000;
-const OF_LIBRARY: u64 = 1 << 36;
+/// handles of another. Handles are not used again: a range lasts for a month at 100,000 per second.
+const BASE: u64 = 0x4000_0000_0000;
+const OF_LIBRARY: u64 = 1 << 42;
+const _: () = assert!(BASE + 16 * OF_LIBRARY <= 1 << 47, "handles look like addresses");
 
 /// Allocates new handles.
 #[derive(Debug)]

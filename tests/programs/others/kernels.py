@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Packages that compile kernels when they run, compared with NumPy: Taichi and Dr.Jit by LLVM and by texts of their own, tinygrad by
-its PTX, cuda.compute by NVRTC. Each is left out, with a line, if it is not installed. Prints `same NAME: passed` for each check."""
+"""Packages that compile kernels when they run, compared with NumPy: Taichi, Quadrants, Halide and Dr.Jit by LLVM and by texts of their
+own, tinygrad by its PTX, cuda.compute by NVRTC. Each is left out, with a line, if it is not installed. Prints `same NAME: passed` for each check."""
 
 import importlib.util
 import os
@@ -72,6 +72,58 @@ def of_taichi():
         assert count() == 80, f"{count()} cells"
 
     return fields, gradients, sparse
+
+
+def of_quadrants():
+    import quadrants as qd
+
+    qd.init(arch=qd.cuda, log_level=qd.WARN)
+    assert qd.cfg.arch == qd.cuda, "Quadrants does not use CUDA"
+    values, total = qd.field(qd.f32, shape=NUMBERS.size), qd.field(qd.f32, shape=())
+
+    @qd.kernel
+    def sum_of_sines():
+        for i in values:
+            values[i] = qd.sin(values[i]) * 2
+            total[None] += values[i]
+
+    def fields():
+        values.from_numpy(NUMBERS)
+        sum_of_sines()
+        near(values.to_numpy(), 2 * np.sin(NUMBERS))
+        near(total[None], 2 * np.sin(NUMBERS).sum(), 0.01)
+
+    return (fields,)
+
+
+def of_halide():
+    import halide as hl
+
+    x, y, inner_x, inner_y = (hl.Var(name) for name in ("x", "y", "inner_x", "inner_y"))
+    target, image = hl.Target("host-cuda-cuda_capability_86"), hl.Buffer(LEFT)
+    height, width = LEFT.shape
+
+    def realized(function, sizes):
+        result = function.realize(sizes, target)
+        result.copy_to_host()
+        return np.array(result)
+
+    def stencil():
+        edged, blurred = hl.BoundaryConditions.repeat_edge(image), hl.Func("blurred")
+        blurred[x, y] = (edged[x - 1, y] + 2 * edged[x, y] + edged[x + 1, y]) / 4
+        blurred.gpu_tile(x, y, inner_x, inner_y, 16, 8)
+        wide = np.pad(LEFT, ((0, 0), (1, 1)), mode="edge")
+        near(realized(blurred, [width, height]), (wide[:, :-2] + 2 * LEFT + wide[:, 2:]) / 4)
+
+    def reduction():
+        along, sums = hl.RDom([(0, width)]), hl.Func("sums")
+        sums[y] = 0.0
+        sums[y] += image[along, y] * image[along, y]
+        sums.gpu_tile(y, inner_y, 16)
+        sums.update().gpu_tile(y, inner_y, 16)
+        near(realized(sums, [height]), (LEFT**2).sum(1))
+
+    return stencil, reduction
 
 
 def of_drjit():
@@ -171,6 +223,8 @@ def present(module):
 
 for module, checks in (
     ("taichi", of_taichi),
+    ("quadrants", of_quadrants),
+    ("halide", of_halide),
     ("drjit", of_drjit),
     ("cuda.compute", of_compute),
     # It leaves a context of its own current.

@@ -22,7 +22,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 13] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -30,18 +30,20 @@ const PROGRAMS: [&str; 11] = [
     "own_variables",
     "events_streams",
     "kept_graphs",
+    "kept_library_graphs",
     "blas",
     "fft",
     "solver_generic",
     "sparse_vectors",
+    "textures",
 ];
 /// Programs with something that is not made again: their sessions are suspended as usual.
-const OTHERS: [&str; 5] = ["graphs", "random", "textures", "virtual_memory", "symbols"];
+const OTHERS: [&str; 4] = ["graphs", "random", "virtual_memory", "symbols"];
 const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true}"#;
 const ROUNDS: u32 = 20;
 /// A pause that the times of events must have in them.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A session that sees several GPUs is refused.
+/// The only one of the program, which a session may use.
 pub const ONE_GPU: [&str; 2] = ["--gpus", "0"];
 
 pub fn collect(suite: &mut Suite) {
@@ -58,11 +60,19 @@ pub fn collect(suite: &mut Suite) {
     suite.test("deep::nothing_is_left_and_all_comes_back", nothing_is_left_and_all_comes_back);
     suite.test("deep::a_session_without_memory", a_session_without_memory);
     suite.test("deep::arrays", arrays_of_all_shapes);
+    suite.test("deep::textures_and_surfaces", textures_and_surfaces);
     let name = "deep::a_plan_outlives_its_descriptors";
     if is_emulated() {
         suite.test(name, a_plan_outlives_its_descriptors);
     } else {
         suite.skip(name, "cuDNN is in no folder of the daemon's");
+    }
+    suite.test("deep::pools_of_the_driver", |kit| is_made_again(kit, "suspended", &["16", "pool"]));
+    let name = "deep::one_of_several_devices";
+    if is_emulated() {
+        suite.test(name, one_of_several_devices);
+    } else {
+        suite.skip(name, "there may be one GPU only");
     }
     suite.test("deep::times_of_events_stay", times_of_events_stay);
     suite.test(
@@ -124,6 +134,10 @@ fn arrays_of_all_shapes(kit: &Kit) -> Result<()> {
     is_made_again(kit, "kept_arrays", &[])
 }
 
+fn textures_and_surfaces(kit: &Kit) -> Result<()> {
+    is_made_again(kit, "kept_arrays", &["textures"])
+}
+
 /// The program has destroyed the descriptors from which it has made a plan of cuDNN.
 fn a_plan_outlives_its_descriptors(kit: &Kit) -> Result<()> {
     is_made_again(kit, "dnn_graph", &["kept"])
@@ -140,6 +154,23 @@ fn is_made_again(kit: &Kit, program: &str, arguments: &[&str]) -> Result<()> {
         controlled.ask(r#"{"do":"resume","all":true}"#)?;
         controlled.ask(r#"{"do":"renew","all":true}"#)?;
     }
+    finish(program)
+}
+
+/// Programs that use the second device, and both.
+fn one_of_several_devices(kit: &Kit) -> Result<()> {
+    let controlled = Controlled::start(kit, &[], Some("96M,96M"))?;
+    let program = controlled.program(kit, &["16", "idle", "1"])?;
+    for _ in 0..2 {
+        let session = deepen(&controlled)?;
+        ensure!(session["deep"] == true && session["not_deep"].is_null(), "{session}");
+        controlled.ask(r#"{"do":"renew","all":true}"#)?;
+        controlled.ask(r#"{"do":"resume","all":true}"#)?;
+    }
+    finish(program)?;
+    let program = controlled.program(kit, &["16", "idle", "all"])?;
+    let session = deepen(&controlled)?;
+    ensure!(session["deep"] == false && session["not_deep"] == "it uses several devices", "{session}");
     finish(program)
 }
 

@@ -26,6 +26,21 @@ pub fn collect(suite: &mut Suite) {
     suite.test("illegal_address_harms_nobody_else", illegal_address_harms_nobody_else);
     suite.test("two_hundred_processes_leave_nothing", two_hundred_processes_leave_nothing);
     suite.test("abandoned_memory_is_freed", abandoned_memory_is_freed);
+    suite.test("memory_without_end", |kit| without_end(kit, "memory", 9));
+    suite.test("objects_without_end", |kit| without_end(kit, "objects", 13));
+}
+
+/// A program that makes and ends objects more often than there may be at once gets no error. `kinds` is the number of kinds of
+/// objects that it makes.
+fn without_end(kit: &Kit, group: &str, kinds: usize) -> Result<()> {
+    let mut route = route(kit, &DaemonOptions::default())?;
+    expect_good(kit, &route, "add_one")?;
+    let before = daemon(&mut route)?.open_files();
+    let outcome = start(kit, &route, "without_end", &[group])?.finish(LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.lines().count() == kinds, "{outcome}");
+    let daemon = daemon(&mut route)?;
+    daemon.wait_until("as few descriptors as before", SETTLE, |daemon| daemon.open_files() <= before)
 }
 
 fn sigterm_ends_everything(kit: &Kit) -> Result<()> {

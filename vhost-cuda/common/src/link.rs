@@ -123,6 +123,9 @@ pub const TO_ENTER: u32 = 21;
 /// is sealed, and is that of whole chunks. Or a socket to the other worker, for the files that keep device memory on the card
 /// ([`ON_CARD`], [`crate::parts::kind::HELD`]). No payload, no answer.
 pub const TO_CONTENTS: u32 = 22;
+/// [`ToWorker::flags`] of [`TO_CONTENTS`] before [`TO_ENTER`]: the file has contents that were saved with a machine, as others may have it, too. It
+/// can only be read, and its length is not sealed.
+pub const ALREADY_SAVED: u32 = 1;
 /// [`ToWorker::flags`] of [`TO_ENTER`]: the session's machine is stopped. Until [`TO_STAY`], before which guest memory comes, the worker
 /// neither maps guest memory nor executes a call.
 pub const ENTERS_STOPPED: u32 = 1;

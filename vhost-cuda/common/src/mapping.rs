@@ -14,12 +14,22 @@ use crate::confine::listener::install;
 
 /// The first number of a file. Lower ones are the mapper's own descriptors.
 pub const FIRST_NUMBER: u32 = 16;
+/// The maximum number of files at once. Bounds the mapper's table, and the daemon's files, of a front-end that adds memory
+/// endlessly.
+pub const MAX_FILES: u32 = 1024;
 /// A descriptor that no file has. The mapper asks for it when it does not want to map, but to get changes of its table.
 pub const REFRESH: u32 = u32::MAX;
 
-/// Returns the descriptor for reading and writing of the file that has this number.
-pub fn to_write(number: u32) -> u32 {
-    number | 1
+/// Returns the descriptor for reading of the file that has this number. Numbers are even and never used again, as the worker
+/// compares files by them. Descriptors are used again when their files have ended.
+pub fn to_read(number: u64) -> u32 {
+    let first = u64::from(FIRST_NUMBER);
+    FIRST_NUMBER + (number.saturating_sub(first) % u64::from(2 * MAX_FILES)) as u32
+}
+
+/// Returns the descriptor for reading and writing of the file that has this one for reading.
+pub fn to_write(to_read: u32) -> u32 {
+    to_read | 1
 }
 
 /// `AUDIT_ARCH_X86_64`.

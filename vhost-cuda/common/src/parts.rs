@@ -84,6 +84,8 @@ pub mod kind {
     /// Addresses of pieces of memory that stay on the card. The files that keep them come in this order, over a socket of their own. No
     /// contents follow, but the end.
     pub const HELD: u16 = 61;
+    /// The devices that the session sees, if there are several, and which one it uses.
+    pub const DEVICES: u16 = 67;
 
     // The kinds below are those of a file.
 
@@ -109,7 +111,7 @@ pub mod kind {
 
     /// Returns whether a part is of a session that goes from one worker to another.
     pub fn is_of_session(kind: u16) -> bool {
-        (STATE..=TEXT).contains(&kind) || [GRAPHS, CONTENTS, CHUNK, END].contains(&kind)
+        (STATE..=TEXT).contains(&kind) || [GRAPHS, DEVICES, CONTENTS, CHUNK, PLACES, END].contains(&kind)
     }
 }
 

@@ -55,6 +55,7 @@ use crate::sessions::endings::{Answer, Endings};
 use crate::sessions::pool::WorkerPool;
 use crate::sessions::report::{DeviceReport, Refusal, Refusals};
 use crate::sessions::session::{End, Session};
+use crate::suspend::files::Folder;
 use crate::suspend::suspender::Suspender;
 
 /// The time for the workers of a machine to end when it is reset or has disconnected. The VMM and its monitor wait
@@ -95,6 +96,8 @@ pub struct Settings {
     pub suspend_with_machine: bool,
     /// True if a machine with open sessions may be saved.
     pub lose_sessions: bool,
+    /// Files for the contents of sessions that are saved with their machine.
+    pub contents: Option<Folder>,
     /// Sessions that are ending, and the requests that wait for them.
     pub endings: Arc<Endings>,
     /// The sessions whose device memory may be in host memory.

@@ -22,6 +22,7 @@ fn device(max_sessions: u32) -> Arc<Device> {
             cgroups: None,
             guest_pages: GuestPages::All,
             lose_sessions: false,
+            contents: None,
             suspend_with_machine: false,
             session_rate: 20,
             max_user_sessions: (max_sessions / 2).max(1),

@@ -8,6 +8,7 @@
 //! reading cannot be made writable later. So nothing changes between the check and the call, even if a guest has taken
 //! over the worker and that process.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -18,7 +19,7 @@ use log::debug;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use vhost_cuda_common::confine::listener::{RECEIVE, SEND, SET_FLAGS, install};
-use vhost_cuda_common::mapping::{FIRST_NUMBER, REFRESH, to_write};
+use vhost_cuda_common::mapping::{FIRST_NUMBER, MAX_FILES, REFRESH, to_read, to_write};
 use virtio_cuda_protocol::transport::{
     FLAG_KEEP, FLAG_READ, MemEntry, OP_SHARE, OP_UNPIN, PAGE_BYTES, REPLY_OK,
 };
@@ -31,9 +32,6 @@ use crate::hand_over::freeze::{self, Permit};
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the caller and the supervisor take turns on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
-/// The maximum number of files that a session may have had, since numbers are not used again: a front-end that replaces
-/// its memory endlessly would fill the mapper's table.
-const MAX_FILES: u32 = 1024;
 
 /// The reason for which a worker may map pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -79,17 +77,19 @@ pub struct NamedPages {
 /// The files in a mapper's table.
 #[derive(Debug, Default)]
 struct Files {
-    /// The files of guest memory by their number, which is also the descriptor for reading. [`to_write`] is the other one.
+    /// The files of guest memory by their descriptor for reading. [`to_write`] is the other one.
     present: BTreeMap<u32, Installed>,
-    /// The numbers of files that were guest memory, and are still in the table.
+    /// The descriptors of files that were guest memory, and are still in the table.
     gone: Vec<u32>,
-    /// The number of all files so far.
-    count: u32,
+    /// The number of all numbers so far.
+    count: u64,
 }
 
 /// A file with its two descriptors.
 #[derive(Debug)]
 struct Installed {
+    /// Its number, which no other file gets.
+    number: u64,
     id: FileId,
     read: Arc<File>,
     write: Arc<File>,
@@ -113,9 +113,9 @@ pub struct HeldPages {
 pub struct SavedPages {
     held: Vec<(Source, Pages)>,
     /// Files in the mapper's table, by their numbers. One that was not installed yet is installed by the next program.
-    present: Vec<(u32, FileId, bool)>,
+    present: Vec<(u64, FileId, bool)>,
     gone: Vec<u32>,
-    count: u32,
+    count: u64,
 }
 
 impl SavedPages {
@@ -124,11 +124,14 @@ impl SavedPages {
     /// Errors: the state is wrong.
     pub fn restore(self, regions: &[SharedRegion]) -> io::Result<NamedPages> {
         let mut files = Files { gone: self.gone, count: self.count, ..Files::default() };
-        let is_number = |&number: &u32| {
-            (FIRST_NUMBER..FIRST_NUMBER + 2 * MAX_FILES).contains(&number) && number.is_multiple_of(2)
-        };
-        let numbers = self.present.iter().map(|(number, ..)| number).chain(&files.gone);
-        if files.count > MAX_FILES || !numbers.copied().all(|number| is_number(&number)) {
+        let end = self.count.checked_mul(2).and_then(|numbers| numbers.checked_add(FIRST_NUMBER.into()));
+        let end = end.ok_or(io::ErrorKind::InvalidData)?;
+        let is_number =
+            |number: u64| number.is_multiple_of(2) && (FIRST_NUMBER.into()..end).contains(&number);
+        let are_numbers = self.present.iter().all(|&(number, ..)| is_number(number));
+        let taken: HashSet<u32> = self.present.iter().map(|&(number, ..)| to_read(number)).collect();
+        let are_gone = files.gone.iter().all(|&file| is_number(file.into()) && file == to_read(file.into()));
+        if !(are_numbers && are_gone) || taken.len() < self.present.len() {
             return Err(io::ErrorKind::InvalidData.into());
         }
         for (number, id, there) in self.present {
@@ -136,9 +139,10 @@ impl SavedPages {
                 regions.iter().find(|region| id_of(region.file.file()).is_ok_and(|known| known == id));
             match region.and_then(|region| Some((region.read_only.clone()?, region.file.arc().clone()))) {
                 Some((read, write)) => {
-                    drop(files.present.insert(number, Installed { id, read, write, there }))
+                    let installed = Installed { number, id, read, write, there };
+                    drop(files.present.insert(to_read(number), installed));
                 }
-                None => files.gone.push(number),
+                None => files.gone.push(to_read(number)),
             }
         }
         let lists = Lists { held: self.held.into_iter().collect(), ..Lists::default() };
@@ -146,11 +150,12 @@ impl SavedPages {
     }
 }
 
-/// The effect of a request's answer on the pages that the request names.
+/// The effect of a request and of its answer on the pages that are named.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     request: u64,
     then: Option<Source>,
+    unpins: Option<Source>,
 }
 
 impl NamedPages {
@@ -159,13 +164,10 @@ impl NamedPages {
         Self { lists: self.lists.clone(), files: Mutex::default() }
     }
 
-    /// Records the pages of a request before its worker sees it. Pages that the request unpins are removed.
+    /// Records the pages of a request before its worker sees it. See [`Self::sends`].
     pub fn begin(&self, id: u64, request: &Request, memory: &Memory) -> Named {
         let header = &request.header;
-        let mut lists = self.lists.lock();
-        if header.op == OP_UNPIN {
-            lists.held.remove(&Source::Kept(header.tag));
-        }
+        let unpins = (header.op == OP_UNPIN).then_some(Source::Kept(header.tag));
         let then = match header.op {
             OP_SHARE => Some(Source::Shared(header.tag)),
             _ if header.flags & FLAG_KEEP != 0 => Some(Source::Kept(header.tag)),
@@ -173,9 +175,17 @@ impl NamedPages {
         };
         let pages = Pages::of(request, memory);
         if !(pages.read.is_empty() && pages.written.is_empty()) {
-            lists.requests.insert(id, pages);
+            self.lists.lock().requests.insert(id, pages);
         }
-        Named { request: id, then }
+        Named { request: id, then, unpins }
+    }
+
+    /// Removes the pages that a request unpins, before its worker gets it. While it waits they are held: the session may get another
+    /// worker or go to another machine, and maps them there before the request is executed.
+    pub fn sends(&self, named: Named) {
+        if let Some(source) = named.unpins {
+            self.lists.lock().held.remove(&source);
+        }
     }
 
     /// Returns what the next program needs.
@@ -183,7 +193,7 @@ impl NamedPages {
         let (lists, files) = (self.lists.lock(), self.files.lock());
         SavedPages {
             held: lists.held.iter().map(|(&source, pages)| (source, pages.clone())).collect(),
-            present: files.present.iter().map(|(&number, file)| (number, file.id, file.there)).collect(),
+            present: files.present.values().map(|file| (file.number, file.id, file.there)).collect(),
             gone: files.gone.clone(),
             count: files.count,
         }
@@ -244,35 +254,30 @@ impl NamedPages {
     /// Records the files of guest memory from now on. [`Self::number`] has their numbers. They are in the mapper's table
     /// when it asks next.
     ///
-    /// Errors: the session has had too many files.
+    /// Errors: there are too many files.
     pub fn set_files(&self, regions: &[SharedRegion]) -> io::Result<()> {
         let mut files = self.files.lock();
-        let mut present = HashSet::new();
-        for region in regions {
-            let Some(read) = &region.read_only else { continue };
-            let id = id_of(region.file.file())?;
-            present.insert(id);
-            if files.number(id).is_none() {
-                if files.count == MAX_FILES {
-                    return Err(io::Error::other("guest memory was replaced too often"));
-                }
-                let number = FIRST_NUMBER + 2 * files.count;
-                files.count += 1;
-                let write = region.file.arc().clone();
-                files.present.insert(number, Installed { id, read: read.clone(), write, there: false });
-            }
-        }
+        let named = regions.iter().filter_map(|region| Some((region, region.read_only.as_ref()?)));
+        let named = named.map(|(region, read)| Ok((id_of(region.file.file())?, region.file.arc(), read)));
+        let named = named.collect::<io::Result<Vec<_>>>()?;
+        let present: HashSet<FileId> = named.iter().map(|(id, ..)| *id).collect();
         let Files { present: before, gone, .. } = &mut *files;
-        before.retain(|&number, file| {
-            let stays = present.contains(&file.id);
-            gone.extend((!stays).then_some(number));
+        before.retain(|&file, installed| {
+            let stays = present.contains(&installed.id);
+            gone.extend((!stays).then_some(file));
             stays
         });
+        for (id, write, read) in named {
+            if files.number(id).is_none() {
+                let (read, write) = (read.clone(), write.clone());
+                files.add(id, read, write)?;
+            }
+        }
         Ok(())
     }
 
-    /// Returns the number of a file of guest memory, for the mapper.
-    pub fn number(&self, file: &File) -> Option<u32> {
+    /// Returns the number of a file of guest memory, for the worker.
+    pub fn number(&self, file: &File) -> Option<u64> {
         self.files.lock().number(id_of(file).ok()?)
     }
 
@@ -280,21 +285,21 @@ impl NamedPages {
     /// not used any more.
     fn install(&self, listener: BorrowedFd<'_>, call: u64, nothing: Option<&File>) {
         let mut files = self.files.lock();
-        for (&number, file) in files.present.iter_mut().filter(|(_, file)| !file.there) {
-            let both = install(listener, call, &*file.read, number)
-                .and_then(|()| install(listener, call, &*file.write, to_write(number)));
+        for (&place, file) in files.present.iter_mut().filter(|(_, file)| !file.there) {
+            let both = install(listener, call, &*file.read, place)
+                .and_then(|()| install(listener, call, &*file.write, to_write(place)));
             match both {
                 Ok(()) => file.there = true,
                 Err(error) => debug!("a mapper does not get a file of guest memory: {error}"),
             }
         }
         if let Some(nothing) = nothing {
-            let replaced = |&number: &u32| {
-                [number, to_write(number)]
+            let replaced = |&file: &u32| {
+                [file, to_write(file)]
                     .into_iter()
                     .all(|place| install(listener, call, nothing, place).is_ok())
             };
-            files.gone.retain(|number| !replaced(number));
+            files.gone.retain(|file| !replaced(file));
         }
     }
 
@@ -306,15 +311,32 @@ impl NamedPages {
             return false;
         }
         let descriptor = descriptor as u32;
-        let number = descriptor & !1;
-        let file = self.files.lock().present.get(&number).filter(|file| file.there).map(|file| file.id);
-        file.is_some_and(|file| self.covers(file, offset, bytes, descriptor == to_write(number)))
+        let to_read = descriptor & !1;
+        let file = self.files.lock().present.get(&to_read).filter(|file| file.there).map(|file| file.id);
+        file.is_some_and(|file| self.covers(file, offset, bytes, descriptor == to_write(to_read)))
     }
 }
 
 impl Files {
-    fn number(&self, file: FileId) -> Option<u32> {
-        self.present.iter().find(|(_, installed)| installed.id == file).map(|(&number, _)| number)
+    fn number(&self, file: FileId) -> Option<u64> {
+        self.present.values().find(|installed| installed.id == file).map(|installed| installed.number)
+    }
+
+    /// Adds a file under the next number whose descriptors no other file has.
+    fn add(&mut self, id: FileId, read: Arc<File>, write: Arc<File>) -> io::Result<()> {
+        if self.present.len() >= MAX_FILES as usize {
+            return Err(io::Error::other("guest memory has too many files"));
+        }
+        loop {
+            let number = u64::from(FIRST_NUMBER) + 2 * self.count;
+            self.count += 1;
+            if let Entry::Vacant(place) = self.present.entry(to_read(number)) {
+                // An earlier file there is replaced.
+                self.gone.retain(|file| file != place.key());
+                place.insert(Installed { number, id, read, write, there: false });
+                return Ok(());
+            }
+        }
     }
 }
 

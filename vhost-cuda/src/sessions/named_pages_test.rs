@@ -1,11 +1,13 @@
-use vhost_cuda_common::link::Region;
-
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 use super::*;
 use std::fs::File;
+use vhost_cuda_common::link::Region;
 use virtio_cuda_protocol::transport::{MemEntry, OP_CALL, REPLY_INVALID, RequestHeader};
 use vm_memory::FileOffset;
 use vmm_sys_util::tempfile::TempFile;
+
+/// The first file's number.
+const FIRST: u64 = FIRST_NUMBER as u64;
 
 /// Guest memory of two regions of one file, with 8 pages each, at pages 0 and 32 of the file.
 fn fixture_memory() -> (Memory, File) {
@@ -61,8 +63,12 @@ fn kept_pages_are_named_until_they_go_back_and_shared_ones_for_good() {
     run(2, &request(OP_SHARE, 0, 9, &[17]), REPLY_OK);
     run(3, &request(OP_CALL, FLAG_KEEP, 8, &[18]), REPLY_INVALID);
     assert_eq!([0, 1, 2].map(covers), [true, true, false]);
-    run(4, &request(OP_UNPIN, 0, 9, &[]), REPLY_OK);
+    // As long as the request waits, another worker, or another machine, maps what is held.
+    let unpins = named.begin(4, &request(OP_UNPIN, 0, 9, &[]), &memory);
+    assert_eq!(([0, 1].map(covers), named.held(&memory).unwrap().len()), ([true, true], 2));
+    named.sends(unpins);
     assert_eq!([0, 1].map(covers), [false, true]);
+    named.end(unpins, REPLY_OK);
 }
 
 #[test]
@@ -96,13 +102,44 @@ fn files_keep_their_numbers_and_no_number_is_used_again() {
     let named = NamedPages::default();
     named.set_files(&regions(&[&one, &other, &one])).unwrap();
     let numbers = [&one, &other, &third].map(|file| named.number(file));
-    assert_eq!(numbers, [Some(FIRST_NUMBER), Some(FIRST_NUMBER + 2), None]);
+    assert_eq!(numbers, [Some(FIRST), Some(FIRST + 2), None]);
     named.set_files(&regions(&[&third, &other])).unwrap();
     let numbers = [&one, &other, &third].map(|file| named.number(file));
-    assert_eq!(numbers, [None, Some(FIRST_NUMBER + 2), Some(FIRST_NUMBER + 4)]);
+    assert_eq!(numbers, [None, Some(FIRST + 2), Some(FIRST + 4)]);
     assert_eq!(named.files.lock().gone, [FIRST_NUMBER]);
-    named.files.lock().count = MAX_FILES;
-    assert!(named.set_files(&regions(&[&one])).is_err());
+}
+
+#[test]
+fn descriptors_of_ended_files_are_used_again() {
+    let [stays, one, other] = [(); 3].map(|()| TempFile::new().unwrap().into_file());
+    let named = NamedPages::default();
+    let mut last = 0;
+    for _ in 0..MAX_FILES {
+        for file in [&one, &other] {
+            named.set_files(&regions(&[&stays, file])).unwrap();
+            let number = named.number(file).unwrap();
+            assert!(number > last && to_read(number) < FIRST_NUMBER + 2 * MAX_FILES);
+            last = number;
+        }
+    }
+    assert_eq!(named.number(&stays), Some(FIRST), "the others pass its descriptor over");
+    let files = named.files.lock();
+    assert!(!files.gone.contains(&FIRST_NUMBER) && files.gone.len() < MAX_FILES as usize);
+    assert!(files.present.keys().all(|file| !files.gone.contains(file)));
+    drop(files);
+    assert_eq!(named.save().restore(&regions(&[&stays, &other])).unwrap().save(), named.save());
+}
+
+#[test]
+fn too_many_files_at_once_are_refused() {
+    let [one, other] = [(); 2].map(|()| TempFile::new().unwrap().into_file());
+    let named = NamedPages::default();
+    named.set_files(&regions(&[&one])).unwrap();
+    let (id, file) = (id_of(&one).unwrap(), Arc::new(one.try_clone().unwrap()));
+    for _ in 1..MAX_FILES {
+        named.files.lock().add(id, file.clone(), file.clone()).unwrap();
+    }
+    assert!(named.set_files(&regions(&[&one, &other])).is_err());
 }
 
 #[test]
@@ -121,16 +158,19 @@ fn named_pages_go_over_for_the_same_files() {
     assert_eq!(serde_json::from_slice::<SavedPages>(&serde_json::to_vec(&saved).unwrap()).unwrap(), saved);
     let restored = saved.clone().restore(&[region]).unwrap();
     assert!(restored.covers(id, 0, 2 * PAGE_BYTES, true) && !restored.covers(id, 0, 3 * PAGE_BYTES, true));
-    assert_eq!((restored.number(&file), restored.save()), (Some(FIRST_NUMBER), saved.clone()));
+    assert_eq!((restored.number(&file), restored.save()), (Some(FIRST), saved.clone()));
     // Another memory has none of its files.
     let gone = saved.clone().restore(&[]).unwrap();
     assert_eq!((gone.number(&file), gone.save().gone), (None, vec![FIRST_NUMBER]));
-    for number in [0, FIRST_NUMBER - 2, FIRST_NUMBER + 1, FIRST_NUMBER + 2 * MAX_FILES, u32::MAX] {
+    for number in [0, FIRST - 2, FIRST + 1, FIRST + 2, u64::MAX] {
         let wrong = SavedPages { present: vec![(number, id, true)], ..saved.clone() };
         assert!(wrong.restore(&[]).is_err(), "{number}");
-        assert!(SavedPages { gone: vec![number], ..saved.clone() }.restore(&[]).is_err());
+        assert!(SavedPages { gone: vec![number as u32], ..saved.clone() }.restore(&[]).is_err());
     }
-    assert!(SavedPages { count: MAX_FILES + 1, ..saved }.restore(&[]).is_err());
+    let twice = vec![(FIRST, id, true), (FIRST + u64::from(2 * MAX_FILES), id, true)];
+    let many = SavedPages { present: twice, count: 2 * u64::from(MAX_FILES), ..saved.clone() };
+    assert!(many.restore(&[]).is_err(), "two files with one descriptor");
+    assert!(SavedPages { count: u64::MAX, ..saved }.restore(&[]).is_err());
 }
 
 #[test]
@@ -146,12 +186,12 @@ fn two_workers_of_a_session_have_the_same_pages_and_files_of_their_own() {
     assert_eq!([0, 1, 2].map(covers), [[true; 2], [true; 2], [false; 2]]);
     // The one answers a request that the other one has got, and the guest takes pages back.
     other.end(begun, REPLY_OK);
-    other.begin(3, &request(OP_UNPIN, 0, 5, &[]), &memory);
+    other.sends(other.begin(3, &request(OP_UNPIN, 0, 5, &[]), &memory));
     assert_eq!([0, 1].map(covers), [[false; 2]; 2]);
     assert_eq!(other.number(&first), None, "its mapper has no file yet");
     other.set_files(&regions(&[&second, &first])).unwrap();
-    assert_eq!([&first, &second].map(|file| named.number(file)), [Some(FIRST_NUMBER), None]);
-    assert_eq!(other.number(&second), Some(FIRST_NUMBER));
+    assert_eq!([&first, &second].map(|file| named.number(file)), [Some(FIRST), None]);
+    assert_eq!(other.number(&second), Some(FIRST));
 }
 
 #[test]

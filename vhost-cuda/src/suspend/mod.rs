@@ -5,9 +5,11 @@
 //!   for allocations that find no room.
 //! * [`policy`] decides which session has to make room.
 //! * [`host_memory`] is the host memory that contents may take.
+//! * [`files`] are those of contents that are saved with their machine.
 //!
 //! The moves themselves are made by the workers ([`crate::sessions::session`]).
 
+pub mod files;
 pub mod host_memory;
 pub mod policy;
 pub mod suspender;

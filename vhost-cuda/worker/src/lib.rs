@@ -86,7 +86,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
                         Some(GuestFile::Huge(Arc::new(file)))
                     }
                     (Some(file), _) => Some(GuestFile::Whole(Arc::new(file))),
-                    (None, Some(mapper)) => Some(GuestFile::Named(mapper.file(region.number as u32))),
+                    (None, Some(mapper)) => Some(GuestFile::Named(mapper.file(region.number))),
                     (None, None) => None,
                 };
                 if let (Some(file), true) = (file, regions.len() < link::MAX_REGIONS as usize) {

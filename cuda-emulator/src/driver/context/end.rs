@@ -8,7 +8,7 @@ use super::{CONTEXTS, CUcontext, Context, current_handle, find, pop_handle};
 use crate::driver::device::Device;
 use crate::driver::memory::host as host_memory;
 use crate::driver::result::{CUresult, CuResult};
-use crate::driver::{array, event, external, ipc, module, trace};
+use crate::driver::{array, event, external, ipc, module, texture, trace};
 
 /// Ends all objects of a context, after its work.
 fn end(context: &Context) {
@@ -18,6 +18,7 @@ fn end(context: &Context) {
     context.flush_printf();
     module::forget_modules(context);
     event::forget_events(context);
+    texture::forget_objects(context);
     array::forget_arrays(context);
     external::forget_all_of(context);
     context.forget_streams();

@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Texture objects.
 
+mod numbers;
 mod surface;
 mod tensor_map;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cuda_abi::{CUDA_ARRAY3D_DESCRIPTOR, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC};
 
+use self::numbers::Numbers;
 use super::array::{self, CUarray, CUmipmappedArray};
-use super::context;
+use super::context::{self, Context};
 use super::device;
 use super::device::attributes::{PITCH_ALIGNMENT, TEXTURE_PITCH_ALIGNMENT};
 use super::ffi::{In, Out};
 use super::handle::{Handle, Registry};
 use super::result::{CUresult, CuResult};
+use super::vmm;
+use crate::memory::{Range, RangeKind};
 use crate::texture::{self, AddressMode, Channel, Compression, Format, Sampler, Texture};
 
 /// A texture object's handle, which kernels get as a parameter.
 pub type CUtexObject = Handle<TextureObject>;
 
 static OBJECTS: Registry<TextureObject> = Registry::new();
+/// Textures and surfaces share them.
+static NUMBERS: Numbers = Numbers::new();
 
 impl crate::driver::handle::Object for TextureObject {
     const KIND: Option<crate::driver::handle::Kind> = None;
@@ -28,6 +34,8 @@ impl crate::driver::handle::Object for TextureObject {
 
 /// The description that a texture object was created from.
 pub struct TextureObject {
+    handle: CUtexObject,
+    context: Weak<Context>,
     resource: CUDA_RESOURCE_DESC,
     texture: CUDA_TEXTURE_DESC,
     view: Option<CUDA_RESOURCE_VIEW_DESC>,
@@ -166,12 +174,19 @@ fn dimensions(of: &CUDA_ARRAY3D_DESCRIPTOR) -> usize {
     if is_3d { 3 } else { 1 + usize::from(of.size()[1] != 0) }
 }
 
+/// Returns reserved addresses around `address` at which nothing is mapped yet. An H200 makes textures of them, too.
+fn reserved(address: u64) -> Option<(&'static device::Device, Range)> {
+    let (base, bytes) = vmm::reservation_of(address)?;
+    let device = context::device_of(Handle::NULL).ok()?;
+    Some((device, Range { base, bytes, kind: RangeKind::Mapped }))
+}
+
 /// Returns a texture on linear memory, CU_RESOURCE_TYPE_LINEAR or CU_RESOURCE_TYPE_PITCH2D.
 fn of_memory(resource: &CUDA_RESOURCE_DESC, sampler: Sampler) -> CuResult<Texture> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let [address, kind, third, fourth, fifth, ..] = resource.words;
     let format = array::format_of(kind as u32, (kind >> 32) as u32)?;
-    let (device, range) = device::range_of(address).ok_or(invalid)?;
+    let (device, range) = device::range_of(address).or_else(|| reserved(address)).ok_or(invalid)?;
     if !address.is_multiple_of(PITCH_ALIGNMENT) {
         return Err(invalid);
     }
@@ -266,15 +281,15 @@ fn tex_object_create(
     view: In<CUDA_RESOURCE_VIEW_DESC>,
 ) -> CuResult<()> {
     out.check()?;
-    context::current()?;
+    let context = Arc::downgrade(&context::current()?);
     let (resource, texture) = (resource.get()?, texture.get()?);
     let view = if view.is_null() { None } else { Some(view.get()?) };
     let made = make(&resource, &texture, view.as_ref())?;
     if view.is_some_and(|view| view.first_layer != 0) {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let handle = Handle::unique();
-    OBJECTS.insert(handle, Arc::new(TextureObject { resource, texture, view }));
+    let handle = NUMBERS.take();
+    OBJECTS.insert(handle, Arc::new(TextureObject { handle, context, resource, texture, view }));
     texture::publish_texture(handle.0 as u64, made);
     out.set_if_wanted(handle);
     Ok(())
@@ -292,9 +307,23 @@ fn tex_object_destroy(handle: CUtexObject) -> CuResult<()> {
     }
     // Kernels that were launched before may not have looked it up yet.
     context::wait_all_idle();
-    OBJECTS.remove(handle);
-    texture::remove_texture(handle.0 as u64);
+    // Another thread may have been faster.
+    if OBJECTS.remove(handle).is_some() {
+        ended(handle);
+    }
     Ok(())
+}
+
+fn ended(handle: CUtexObject) {
+    texture::remove_texture(handle.0 as u64);
+    NUMBERS.give_back(handle);
+}
+
+/// Ends all textures and surfaces of a context that is being destroyed.
+pub(super) fn forget_objects(context: &Context) {
+    let of_context = |object: &TextureObject| std::ptr::eq(object.context.as_ptr(), context);
+    OBJECTS.remove_where(of_context).iter().for_each(|object| ended(object.handle));
+    surface::forget_objects(context);
 }
 
 fn get_resource(out: Out<CUDA_RESOURCE_DESC>, handle: CUtexObject) -> CuResult<()> {

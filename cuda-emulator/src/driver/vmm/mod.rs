@@ -473,6 +473,13 @@ pub(super) fn is_reserved(ptr: CUdeviceptr) -> bool {
     around(&mut reserved(), ptr, 1).is_ok()
 }
 
+/// Returns the first address and the bytes of the reservation around an address.
+pub(super) fn reservation_of(ptr: CUdeviceptr) -> Option<(u64, u64)> {
+    let table = reserved();
+    let (&base, found) = table.range(..=ptr).next_back()?;
+    (ptr - base < found.bytes).then_some((base, found.bytes))
+}
+
 /// Returns whether host memory is mapped at an address.
 pub(super) fn is_host(ptr: CUdeviceptr) -> bool {
     let mut table = reserved();

@@ -12,6 +12,7 @@ use crate::driver::Driver;
 use crate::entry::Api;
 use crate::state::memory::pinned::{Attached, Pinned};
 use crate::state::memory::window::{PAGE_BYTES, round_up};
+use crate::state::parked::ParkedMaps;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`, `CU_MEMHOSTREGISTER_DEVICEMAP` and `CU_MEMHOSTREGISTER_READ_ONLY`.
 const PORTABLE: u32 = 1;
@@ -191,6 +192,18 @@ fn attached(api: Api, address: DevicePtr, bytes: u64, pinned: Vec<Pinned>) -> Re
 }
 
 impl Driver {
+    /// Releases the pages of host memory that the program has unmapped. It is attached again when it is used again. Returns whether
+    /// there were any.
+    pub fn unpin_parked(&self, parked: &mut ParkedMaps) -> bool {
+        let mut any = false;
+        for attachment in parked.maps().filter_map(|map| map.attached.as_mut()) {
+            any |= !attachment.pinned.is_empty();
+            self.unpin(&std::mem::take(&mut attachment.pinned));
+            attachment.context = 0;
+        }
+        any
+    }
+
     /// Releases kept pages.
     pub fn unpin(&self, pinned: &[Pinned]) {
         for piece in pinned {

@@ -35,6 +35,12 @@ impl Api {
         !self.driver.memory.freed.is_empty() && self.internal().wait_for_work().unwrap_or(false)
     }
 
+    /// Like [`Self::wait_for_work`], but does not ask the worker if there is nothing to wait for.
+    pub fn wait_unless_idle(&self) -> Result<bool, CudaError> {
+        let is_idle = self.driver.memory.freed.is_empty() && self.may_post(0) && self.is_idle();
+        if is_idle { Ok(true) } else { self.wait_for_work() }
+    }
+
     /// Waits for the current context's work before host memory that it may use is freed. Returns false if waiting would
     /// end a capture. The driver then waits when it unregisters the memory; other memory is passed to
     /// [`Self::take_back`].

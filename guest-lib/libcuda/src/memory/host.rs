@@ -116,9 +116,7 @@ pub fn free(api: Api, address: u64, kind: HostKind) -> Result<(), CudaError> {
     {
         return Err(CudaError::INVALID_VALUE);
     }
-    let nothing_freed = api.driver.memory.freed.is_empty();
-    let nothing_to_wait_for = nothing_freed && api.may_post(0) && !api.is_broken() && api.is_idle();
-    let is_unused = nothing_to_wait_for || api.wait_for_work()?;
+    let is_unused = api.wait_unless_idle()?;
     let range = api.driver.memory.ranges.take_host(address, kind).ok_or(CudaError::INVALID_VALUE)?;
     if range.pinned.is_empty() {
         api.take_back(range, is_unused);

@@ -110,7 +110,9 @@ pub extern "C" fn virtio_cuda_vendor_pinned(address: Out<u64>, bytes: usize) -> 
         TraceArguments::new,
         |api| {
             address.check()?;
-            address.set(host::allocate(api.internal(), bytes, HostKind::Allocated, PORTABLE)?)
+            // The program may make the call of its library while a stream captures.
+            let allocate = || host::allocate(api.internal(), bytes, HostKind::Allocated, PORTABLE);
+            address.set(api.with_capture_relaxed(allocate)?)
         },
     )
 }

@@ -19,6 +19,7 @@ pub mod local_pools;
 pub mod memory;
 pub mod modules;
 pub mod moving;
+pub mod parked;
 pub mod pools;
 pub mod reached;
 pub mod references;

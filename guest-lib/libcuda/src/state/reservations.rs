@@ -13,6 +13,7 @@ use virtio_cuda_client::protocol::{RESERVATIONS_BASE, WINDOW_BYTES};
 
 use crate::state::memory::pinned::Pinned;
 use crate::state::moving::pages::Store;
+use crate::state::parked::ParkedMaps;
 
 /// Sizes and addresses of mappings are multiples of this many bytes, as on NVIDIA's GPUs.
 pub const GRANULARITY: u64 = 2 << 20;
@@ -106,6 +107,8 @@ pub struct State {
     pub reserved: BTreeMap<u64, Reserved>,
     /// Mappings by first address. Each lies in a reservation that is bound to the window.
     pub maps: BTreeMap<u64, HostMap>,
+    /// Mappings that the program has unmapped, and that stay attached.
+    pub parked: ParkedMaps,
     /// Referenced allocations, with their reference counts.
     handles: HashMap<u64, (Arc<HostAllocation>, u32)>,
 }
@@ -140,6 +143,11 @@ impl Vmm {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Like [`Self::lock`], unless a thread has locked them, which may be the calling one.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.try_lock().ok()
+    }
+
     /// Returns whether there ever was host memory.
     pub fn any_host(&self) -> bool {
         self.any_host.load(Ordering::Acquire)
@@ -148,7 +156,7 @@ impl Vmm {
     /// Adds a new allocation with one reference.
     pub fn insert(&self, allocation: HostAllocation) {
         self.any_host.store(true, Ordering::Release);
-        self.lock().handles.insert(allocation.handle, (Arc::new(allocation), 1));
+        self.lock().hold(Arc::new(allocation));
     }
 
     /// Returns the allocation of a handle, if it is host memory.
@@ -158,6 +166,13 @@ impl Vmm {
 }
 
 impl State {
+    /// Adds an allocation with one reference. Returns its handle.
+    pub fn hold(&mut self, allocation: Arc<HostAllocation>) -> u64 {
+        let handle = allocation.handle;
+        self.handles.insert(handle, (allocation, 1));
+        handle
+    }
+
     /// Returns the allocation of a handle, if it is host memory.
     pub fn held(&self, handle: u64) -> Option<Arc<HostAllocation>> {
         self.handles.get(&handle).map(|(allocation, _)| allocation.clone())

@@ -18,8 +18,9 @@ use crate::memory::attach::{attach_window, has_room};
 use crate::state::local_pools::table::Home;
 use crate::state::memory::ranges::{HostKind, HostRange};
 use crate::state::moving::pages::{Store, close, open};
+use crate::state::parked::Parked;
 use crate::state::reservations::{Attachment, Bound, GRANULARITY, HostAllocation, HostMap, Reader, State};
-use crate::vmm::places;
+use crate::vmm::{parked, places};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const TYPE_PINNED: u32 = 1;
@@ -43,6 +44,9 @@ pub fn create(api: Api, bytes: u64, properties: CUmemAllocationProp, flags: u64)
     }
     if bytes > api.driver.session.limits().kept_bytes || !has_room(bytes) {
         return Err(CudaError::OUT_OF_MEMORY);
+    }
+    if let Some(handle) = parked::allocate(api, bytes, properties) {
+        return Ok(handle);
     }
     let no_memory = |error| {
         log::debug!("{bytes} bytes of host memory: {error}");
@@ -83,11 +87,18 @@ pub fn map(
         return Err(CudaError::INVALID_VALUE);
     }
     places::bind(api, &mut state, base, Bound::Host)?;
-    allocation.store.map_closed(address, bytes).map_err(|error| {
-        log::debug!("{bytes} bytes of host memory at {address:#x}: {error}");
-        CudaError::OUT_OF_MEMORY
-    })?;
-    state.maps.insert(address, HostMap { bytes, allocation, access: Default::default(), attached: None });
+    let attached = match state.parked.take(base) {
+        Some(parked) if address == base && parked.is_all_of(&allocation, bytes) => parked.map.attached,
+        other => {
+            other.into_iter().for_each(|parked| parked::end(api, parked));
+            allocation.store.map_closed(address, bytes).map_err(|error| {
+                log::debug!("{bytes} bytes of host memory at {address:#x}: {error}");
+                CudaError::OUT_OF_MEMORY
+            })?;
+            None
+        }
+    };
+    state.maps.insert(address, HostMap { bytes, allocation, access: Default::default(), attached });
     Ok(())
 }
 
@@ -104,8 +115,15 @@ pub fn set_access(
     let map = state.maps.get_mut(&base).ok_or(CudaError::INVALID_VALUE)?;
     let before = map.access.clone();
     map.access.extend(access.iter().map(|one| (Reader::at(one.location), one.flags)));
-    let done = apply(api, base, map);
-    if done.is_err() {
+    let mut done = apply(api, base, map);
+    // `Api::with_room` finds the tables locked.
+    if done == Err(CudaError::OUT_OF_MEMORY) && api.driver.unpin_parked(&mut state.parked) {
+        let map = state.maps.get_mut(&base).ok_or(CudaError::INVALID_VALUE)?;
+        done = apply(api, base, map);
+    }
+    if done.is_err()
+        && let Some(map) = state.maps.get_mut(&base)
+    {
         map.access = before;
     }
     done
@@ -113,7 +131,7 @@ pub fn set_access(
 
 /// Gives the processors and the devices the access that a mapping specifies.
 fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
-    let pages = UserMemory { address: base as usize, bytes: map.bytes as usize };
+    let pages = parked::pages_of(base, map);
     // Pinning, and copies by the processor, need writable pages.
     let is_open = map.access.values().any(|&flags| flags != 0);
     if is_open {
@@ -121,14 +139,19 @@ fn apply(api: Api, base: u64, map: &mut HostMap) -> Result<(), CudaError> {
     }
     match (map.is_for_devices(), &mut map.attached) {
         (true, None) => attach(api, pages, map)?,
-        // Its context was destroyed, and there was no other one for it.
-        (true, Some(attachment)) if attachment.context == 0 => {
-            reattach(api, reaching(api), pages, attachment)?;
+        (true, Some(attachment)) => {
+            if attachment.context == 0 {
+                // Its context was destroyed, and there was no other one for it.
+                reattach(api, reaching(api), pages, attachment)?;
+            }
+            if api.driver.memory.ranges.host(base).is_none() {
+                add_range(api, pages, map);
+            }
         }
         (false, Some(_)) => {
             // If it does not wait, the driver waits when the pages are unregistered by detaching.
             let _waited = api.wait_for_work()?;
-            detach(api.driver, pages, map);
+            parked::detach(api.driver, pages, map);
         }
         _ => {}
     }
@@ -161,6 +184,13 @@ fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaErro
     if context == 0 {
         api.driver.vmm.orphaned.store(true, Ordering::Release);
     }
+    add_range(api, pages, map);
+    map.attached = Some(attachment);
+    Ok(())
+}
+
+/// Adds a mapping to the memory that the GPU can access.
+fn add_range(api: Api, pages: UserMemory, map: &HostMap) {
     let device = map.access.iter().find_map(|(reader, &flags)| match reader {
         Reader::Device(device) if flags != 0 => Some(*device as u32),
         _ => None,
@@ -184,8 +214,6 @@ fn attach(api: Api, pages: UserMemory, map: &mut HostMap) -> Result<(), CudaErro
         pool: None,
         moving: None,
     });
-    map.attached = Some(attachment);
-    Ok(())
 }
 
 /// Makes pages accessible to the GPU through a context, if there is one.
@@ -203,27 +231,18 @@ fn reattach(api: Api, context: u64, pages: UserMemory, attachment: &mut Attachme
     Ok(())
 }
 
-/// Ends the GPU's access to a mapping. The GPU's work on it must have ended.
-fn detach(driver: &Driver, pages: UserMemory, map: &mut HostMap) {
-    driver.memory.ranges.take_host(pages.address as u64, HostKind::Mapped);
-    if let Some(attachment) = map.attached.take() {
-        driver.unpin(&attachment.pinned);
-        driver.session.transport().release(pages);
-    }
-}
-
 /// Unmaps host memory, after the GPU's work on it.
 pub fn unmap(api: Api, state: &mut State, bases: &[u64]) -> Result<(), CudaError> {
     // If it does not wait, detaching does (see `apply`).
-    let _waited = api.wait_for_work()?;
-    for base in bases {
-        let Some(mut map) = state.maps.remove(base) else { continue };
-        let pages = UserMemory { address: *base as usize, bytes: map.bytes as usize };
-        detach(api.driver, pages, &mut map);
-        // From now on, an access to these addresses is a segmentation fault, as on real hardware.
-        if let Err(error) = map.allocation.store.unmap(*base, map.bytes) {
-            log::error!("Memory at {base:#x} stays mapped: {error}");
-        }
+    let is_unused = api.wait_unless_idle()? && api.current() != 0;
+    for &base in bases {
+        let Some(map) = state.maps.remove(&base) else { continue };
+        let ended = if is_unused {
+            parked::keep(api, state, base, map)
+        } else {
+            vec![Parked { base, map, freed: None }]
+        };
+        ended.into_iter().for_each(|parked| parked::end(api, parked));
     }
     Ok(())
 }
@@ -234,7 +253,8 @@ impl Driver {
         if !self.vmm.any_host() {
             return;
         }
-        for map in self.vmm.lock().maps.values_mut() {
+        let State { maps, parked, .. } = &mut *self.vmm.lock();
+        for map in maps.values_mut().chain(parked.maps()) {
             if let Some(attachment) = map.attached.as_mut().filter(|attached| attached.context == context) {
                 self.unpin(&std::mem::take(&mut attachment.pinned));
                 attachment.context = 0;

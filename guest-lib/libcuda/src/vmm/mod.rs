@@ -4,6 +4,7 @@
 //! reservations ([`places`]).
 
 mod host;
+pub mod parked;
 mod places;
 
 use cuda_abi::{CUmemAccessDesc, CUmemAllocationProp, CUmemLocation};

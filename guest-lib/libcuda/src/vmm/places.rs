@@ -10,6 +10,7 @@ use virtio_cuda_client::{CudaError, calls};
 
 use crate::entry::Api;
 use crate::state::reservations::{Bound, GRANULARITY, Reserved, State};
+use crate::vmm::parked::{self, yield_claim};
 
 /// Sizes of reservations are multiples of this many bytes. NVIDIA's driver 580 places shorter ones at other addresses
 /// than the requested ones: always below 32 MiB, and above where it has a free range, such as 64 MiB that a program has
@@ -29,9 +30,19 @@ pub fn reserve(api: Api, bytes: u64, alignment: u64, wanted: u64, flags: u64) ->
     if !(wanted_here && aligned && plain && chooses(api)) {
         return None;
     }
+    {
+        let mut state = api.driver.vmm.lock();
+        if let Some((base, reserved)) = state.parked.reserve(bytes) {
+            state.reserved.insert(base, reserved);
+            return Some(base);
+        }
+    }
     let slot_bytes = bytes.next_multiple_of(SLOT_BYTES);
     let window = &api.driver.memory.places;
-    let base = window.take(slot_bytes).ok()?;
+    let base = match window.take(slot_bytes) {
+        Err(_) if parked::end_all(api, &mut api.driver.vmm.lock()) => window.take(slot_bytes).ok()?,
+        taken => taken.ok()?,
+    };
     let (bound, had) = match slot_bytes {
         EARLY_BYTES.. => (Bound::Device, reserve_in_driver(api, base, slot_bytes)),
         _ => (Bound::Host, claim(api, base, slot_bytes)),
@@ -68,10 +79,6 @@ fn claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     calls::window_claim(&mut api.internal().call(), base, bytes)
 }
 
-fn yield_claim(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
-    calls::window_yield(&mut api.internal().call(), base, bytes)
-}
-
 fn reserve_in_driver(api: Api, base: u64, bytes: u64) -> Result<(), CudaError> {
     let at = calls::cuMemAddressReserve(&mut api.internal().call(), bytes, 0, DevicePtr(base), 0)?;
     if at.0 == base {
@@ -101,10 +108,8 @@ pub fn free(api: Api, base: u64, bytes: u64) -> Result<bool, CudaError> {
     let slot_bytes = reserved.slot_bytes;
     match reserved.bound {
         Bound::Nothing => api.driver.memory.places.give_back(base, slot_bytes),
-        Bound::Host => {
-            yield_claim(api, base, slot_bytes)?;
-            api.driver.memory.places.give_back(base, slot_bytes);
-        }
+        Bound::Host if state.parked.free(base, reserved) => {}
+        Bound::Host => parked::give_back_claim(api, base, slot_bytes)?,
         Bound::Device => {
             // The worker knows whether something is mapped there.
             calls::cuMemAddressFree(&mut api.internal().call(), DevicePtr(base), slot_bytes)?;
@@ -128,6 +133,7 @@ pub fn bind(api: Api, state: &mut State, base: u64, wanted: Bound) -> Result<(),
     if bound == Bound::Host && state.is_mapped(base..base + slot_bytes) {
         return Err(CudaError::NOT_SUPPORTED);
     }
+    state.parked.take(base).into_iter().for_each(|parked| parked::end(api, parked));
     let take = |owner| match owner {
         Bound::Nothing => Ok(()),
         Bound::Host => claim(api, base, slot_bytes),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! cuSPARSE: operations whose scalars have the type of a vector. Their rows have that type as an additional last
-//! argument.
+//! argument. And functions of cuSPARSE 11 whose place another function has taken.
 
 use crate::exports::CUSPARSE;
-use crate::forward_named;
+use crate::{bridge, forward_named};
 
 /// `cusparseStatus_t`
 type Status = i32;
@@ -51,6 +51,132 @@ pub unsafe extern "C" fn cusparseAxpby(handle: u64, alpha: u64, x: u64, beta: u6
 pub unsafe extern "C" fn cusparseRot(handle: u64, c: u64, s: u64, x: u64, y: u64) -> Status {
     // SAFETY: the arguments are those of the function of this name; the fourth is a sparse vector.
     unsafe { forward("cusparseRot", [handle, c, s, x, y], 3) }
+}
+
+/// Makes a descriptor by the function `name`, whose first argument is the place for it.
+///
+/// # Safety
+///
+/// The further arguments are those of the function.
+unsafe fn describe<const N: usize>(name: &str, mut arguments: [u64; N]) -> Result<u64, Status> {
+    let mut descriptor = 0u64;
+    arguments[0] = &raw mut descriptor as u64;
+    // SAFETY: the first argument is a place for a handle, the others are the function's by this function's contract.
+    match unsafe { forward_named(&CUSPARSE, name, &arguments) } {
+        0 => Ok(descriptor),
+        status => Err(status),
+    }
+}
+
+/// Gathers elements of a dense vector, which ends with its allocation: only the indices say how long it is.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's functions `cusparse…gthr`.
+unsafe fn gather(handle: u64, [nnz, base, kind]: [i32; 3], [y, values, indices]: [u64; 3]) -> Status {
+    /// `CUSPARSE_INDEX_32I`.
+    const INDEX_32: u64 = 2;
+    let bytes = match kind {
+        0 => 4,
+        5 => 16,
+        _ => 8,
+    };
+    let length = bridge::bytes_behind(y).map_or(u64::MAX, |behind| behind / bytes).min(i32::MAX as u64);
+    let [count, base, kind] = [i64::from(nnz) as u64, base as u64, kind as u64];
+    if nnz == 0 {
+        return 0;
+    }
+    // SAFETY: the arguments of each function, by its contract; the vectors live until they are destroyed.
+    unsafe {
+        let dense = match describe("cusparseCreateDnVec", [0, length, y, kind]) {
+            Ok(dense) => dense,
+            Err(status) => return status,
+        };
+        let sparse =
+            describe("cusparseCreateSpVec", [0, length, count, indices, values, INDEX_32, base, kind]);
+        let done = match sparse {
+            Ok(sparse) => {
+                let done = forward_named(&CUSPARSE, "cusparseGather", &[handle, dense, sparse]);
+                forward_named(&CUSPARSE, "cusparseDestroySpVec", &[sparse]);
+                done
+            }
+            Err(status) => status,
+        };
+        forward_named(&CUSPARSE, "cusparseDestroyDnVec", &[dense]);
+        done
+    }
+}
+
+/// Gathers elements of `float`.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseSgthr(
+    handle: u64,
+    nnz: i32,
+    y: u64,
+    values: u64,
+    indices: u64,
+    base: i32,
+) -> Status {
+    // SAFETY: this function's contract; CUDA_R_32F.
+    unsafe { gather(handle, [nnz, base, 0], [y, values, indices]) }
+}
+
+/// Gathers elements of `double`.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseDgthr(
+    handle: u64,
+    nnz: i32,
+    y: u64,
+    values: u64,
+    indices: u64,
+    base: i32,
+) -> Status {
+    // SAFETY: this function's contract; CUDA_R_64F.
+    unsafe { gather(handle, [nnz, base, 1], [y, values, indices]) }
+}
+
+/// Gathers elements of `cuComplex`.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseCgthr(
+    handle: u64,
+    nnz: i32,
+    y: u64,
+    values: u64,
+    indices: u64,
+    base: i32,
+) -> Status {
+    // SAFETY: this function's contract; CUDA_C_32F.
+    unsafe { gather(handle, [nnz, base, 4], [y, values, indices]) }
+}
+
+/// Gathers elements of `cuDoubleComplex`.
+///
+/// # Safety
+///
+/// The contract of NVIDIA's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusparseZgthr(
+    handle: u64,
+    nnz: i32,
+    y: u64,
+    values: u64,
+    indices: u64,
+    base: i32,
+) -> Status {
+    // SAFETY: this function's contract; CUDA_C_64F.
+    unsafe { gather(handle, [nnz, base, 5], [y, values, indices]) }
 }
 
 #[cfg(test)]

@@ -3097,3 +3097,495 @@ pub extern "C" fn cusparseSpMVOp_setGlobalUserData() -> i32 {
 pub extern "C" fn cusparseSpMVOp() -> i32 {
     refuse(&CUSPARSE, 449)
 }
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCaxpyi() -> i32 {
+    refuse(&CUSPARSE, 450)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsc2dense() -> i32 {
+    refuse(&CUSPARSE, 451)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsr2dense() -> i32 {
+    refuse(&CUSPARSE, 452)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrgemm2() -> i32 {
+    refuse(&CUSPARSE, 453)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrgemm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 454)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrsm2_analysis() -> i32 {
+    refuse(&CUSPARSE, 455)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrsm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 456)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrsm2_solve() -> i32 {
+    refuse(&CUSPARSE, 457)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrsv2_analysis() -> i32 {
+    refuse(&CUSPARSE, 458)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrsv2_bufferSize() -> i32 {
+    refuse(&CUSPARSE, 459)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCcsrsv2_solve() -> i32 {
+    refuse(&CUSPARSE, 460)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCdense2csc() -> i32 {
+    refuse(&CUSPARSE, 461)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCdense2csr() -> i32 {
+    refuse(&CUSPARSE, 462)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCgemmi() -> i32 {
+    refuse(&CUSPARSE, 463)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCgthrz() -> i32 {
+    refuse(&CUSPARSE, 465)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseConstrainedGeMM() -> i32 {
+    refuse(&CUSPARSE, 466)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseConstrainedGeMM_bufferSize() -> i32 {
+    refuse(&CUSPARSE, 467)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCooAoSGet() -> i32 {
+    refuse(&CUSPARSE, 468)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCreateCooAoS() -> i32 {
+    refuse(&CUSPARSE, 469)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCreateCsrgemm2Info() -> i32 {
+    refuse(&CUSPARSE, 470)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCreateCsrsm2Info() -> i32 {
+    refuse(&CUSPARSE, 471)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCreateCsrsv2Info() -> i32 {
+    refuse(&CUSPARSE, 472)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCsctr() -> i32 {
+    refuse(&CUSPARSE, 473)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCsrmvEx() -> i32 {
+    refuse(&CUSPARSE, 474)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseCsrmvEx_bufferSize() -> i32 {
+    refuse(&CUSPARSE, 475)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDaxpyi() -> i32 {
+    refuse(&CUSPARSE, 476)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsc2dense() -> i32 {
+    refuse(&CUSPARSE, 477)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsr2dense() -> i32 {
+    refuse(&CUSPARSE, 478)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrgemm2() -> i32 {
+    refuse(&CUSPARSE, 479)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrgemm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 480)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrsm2_analysis() -> i32 {
+    refuse(&CUSPARSE, 481)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrsm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 482)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrsm2_solve() -> i32 {
+    refuse(&CUSPARSE, 483)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrsv2_analysis() -> i32 {
+    refuse(&CUSPARSE, 484)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrsv2_bufferSize() -> i32 {
+    refuse(&CUSPARSE, 485)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDcsrsv2_solve() -> i32 {
+    refuse(&CUSPARSE, 486)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDdense2csc() -> i32 {
+    refuse(&CUSPARSE, 487)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDdense2csr() -> i32 {
+    refuse(&CUSPARSE, 488)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroyCsrgemm2Info() -> i32 {
+    refuse(&CUSPARSE, 489)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroyCsrsm2Info() -> i32 {
+    refuse(&CUSPARSE, 490)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDestroyCsrsv2Info() -> i32 {
+    refuse(&CUSPARSE, 491)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDgemmi() -> i32 {
+    refuse(&CUSPARSE, 492)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDgthrz() -> i32 {
+    refuse(&CUSPARSE, 494)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDroti() -> i32 {
+    refuse(&CUSPARSE, 495)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseDsctr() -> i32 {
+    refuse(&CUSPARSE, 496)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSaxpyi() -> i32 {
+    refuse(&CUSPARSE, 497)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsc2dense() -> i32 {
+    refuse(&CUSPARSE, 498)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsr2dense() -> i32 {
+    refuse(&CUSPARSE, 499)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrgemm2() -> i32 {
+    refuse(&CUSPARSE, 500)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrgemm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 501)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrsm2_analysis() -> i32 {
+    refuse(&CUSPARSE, 502)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrsm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 503)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrsm2_solve() -> i32 {
+    refuse(&CUSPARSE, 504)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrsv2_analysis() -> i32 {
+    refuse(&CUSPARSE, 505)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrsv2_bufferSize() -> i32 {
+    refuse(&CUSPARSE, 506)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseScsrsv2_solve() -> i32 {
+    refuse(&CUSPARSE, 507)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSdense2csc() -> i32 {
+    refuse(&CUSPARSE, 508)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSdense2csr() -> i32 {
+    refuse(&CUSPARSE, 509)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSgemmi() -> i32 {
+    refuse(&CUSPARSE, 510)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSgthrz() -> i32 {
+    refuse(&CUSPARSE, 512)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSpMatSetStridedBatch() -> i32 {
+    refuse(&CUSPARSE, 513)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSroti() -> i32 {
+    refuse(&CUSPARSE, 514)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseSsctr() -> i32 {
+    refuse(&CUSPARSE, 515)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseXcsrgemm2Nnz() -> i32 {
+    refuse(&CUSPARSE, 516)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseXcsrsm2_zeroPivot() -> i32 {
+    refuse(&CUSPARSE, 517)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseXcsrsv2_zeroPivot() -> i32 {
+    refuse(&CUSPARSE, 518)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZaxpyi() -> i32 {
+    refuse(&CUSPARSE, 519)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsc2dense() -> i32 {
+    refuse(&CUSPARSE, 520)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsr2dense() -> i32 {
+    refuse(&CUSPARSE, 521)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrgemm2() -> i32 {
+    refuse(&CUSPARSE, 522)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrgemm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 523)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrsm2_analysis() -> i32 {
+    refuse(&CUSPARSE, 524)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrsm2_bufferSizeExt() -> i32 {
+    refuse(&CUSPARSE, 525)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrsm2_solve() -> i32 {
+    refuse(&CUSPARSE, 526)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrsv2_analysis() -> i32 {
+    refuse(&CUSPARSE, 527)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrsv2_bufferSize() -> i32 {
+    refuse(&CUSPARSE, 528)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZcsrsv2_solve() -> i32 {
+    refuse(&CUSPARSE, 529)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZdense2csc() -> i32 {
+    refuse(&CUSPARSE, 530)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZdense2csr() -> i32 {
+    refuse(&CUSPARSE, 531)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZgemmi() -> i32 {
+    refuse(&CUSPARSE, 532)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZgthrz() -> i32 {
+    refuse(&CUSPARSE, 534)
+}
+
+/// Not supported: cuSPARSE 12 does not have it, and the host's library executes the calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn cusparseZsctr() -> i32 {
+    refuse(&CUSPARSE, 535)
+}

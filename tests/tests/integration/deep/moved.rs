@@ -2,28 +2,48 @@
 
 //! Running programs move between two daemons, as with a virtual machine that is saved and loaded. What they print must be the same as without.
 
+mod killed;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use vhost_cuda_tests::cases::case;
+use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
+use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::effort;
 use vhost_cuda_tests::mover::{Moved, Mover, Order};
 use vhost_cuda_tests::running::Running;
 use vhost_cuda_tests::stack::SOCKET_VARIABLE;
 use vhost_cuda_tests::suite::{Kit, Suite};
+use vhost_cuda_tests::verdict::{self, Answering};
 
 use super::ONE_GPU;
 use crate::control::{Controlled, finish};
 use crate::{LIMIT, SETTLE, finish_case};
 
 /// Programs that move at random moments.
-const PROGRAMS: [&str; 6] =
-    ["copies", "four_threads", "threads_share", "pinned_memory", "own_variables", "events_streams"];
+const PROGRAMS: [&str; 7] = [
+    "copies",
+    "four_threads",
+    "threads_share",
+    "pinned_memory",
+    "virtual_host_memory",
+    "own_variables",
+    "events_streams",
+];
 /// A program runs until it has moved this often (`--rounds` changes it), at most `RUNS` times for each.
 const ENOUGH: u64 = 5;
 const RUNS: u64 = 60;
+/// Moves of all programs of the table together (`--rounds` changes it), and how often each of them runs at most.
+const ENOUGH_OF_ALL: u64 = 12;
+const PASSES: u64 = 5;
+/// Programs that start processes, with which they share memory.
+const SEVERAL_PROCESSES: [&str; 2] = ["nccl_ranks", "sharing"];
+/// The lines of a daemon's log that explain a failure.
+const LOG_LINES: usize = 60;
 /// The maximum pause between two moves.
 const PAUSE: Duration = Duration::from_millis(6);
 
@@ -31,8 +51,11 @@ pub fn collect(suite: &mut Suite) {
     for program in PROGRAMS {
         suite.test(format!("moved::{program}"), move |kit| prints_the_same(kit, program));
     }
+    suite.test("moved::programs_of_the_table", programs_of_the_table);
     suite.test("moved::sessions_are_as_they_were", sessions_are_as_they_were);
+    suite.test("moved::textures_and_surfaces", textures_and_surfaces);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
+    killed::collect(suite);
 }
 
 /// Two daemons, and what stands between them and programs.
@@ -55,7 +78,63 @@ impl Two {
     }
 
     fn move_to(&self, number: usize, order: Order) -> Result<Vec<Moved>> {
-        self.mover.move_to(&socket(&self.daemons[number])?, order)
+        Ok(self.mover.move_to(&socket(&self.daemons[number])?, order))
+    }
+
+    /// Runs `body` while programs move at random moments, and counts the moves in `moves`.
+    fn while_moving(&self, moves: &Moves, seed: u64, body: impl FnOnce() -> Result<()>) -> Result<()> {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let moving = scope.spawn(|| -> Result<()> {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut to = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    to = 1 - to;
+                    let begun = Instant::now();
+                    let order = if random.bool() { Order::StateFirst } else { Order::MemoryFirst };
+                    self.move_to(to, order)?.into_iter().for_each(|moved| moves.note(moved));
+                    thread::sleep(4 * begun.elapsed() + PAUSE.mul_f64(random.f64()));
+                }
+                Ok(())
+            });
+            let result = body();
+            is_over.store(true, Ordering::Relaxed);
+            moving.join().ok().context("moves have failed")??;
+            result
+        })
+    }
+
+    /// The end of the logs of both daemons.
+    fn logs(&self) -> String {
+        let end = |controlled: &Controlled| {
+            let log = controlled.route.daemon.as_ref().map(|daemon| daemon.log()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" functions")).collect();
+            lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+        };
+        self.daemons.iter().map(|daemon| format!("--- a daemon\n{}\n", end(daemon))).collect()
+    }
+}
+
+/// The moves of a program, and the reasons for which it has stayed.
+#[derive(Debug, Default)]
+struct Moves {
+    there: AtomicU64,
+    refused: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Moves {
+    fn note(&self, moved: Moved) {
+        match moved {
+            Moved::There(_) => drop(self.there.fetch_add(1, Ordering::Relaxed)),
+            Moved::Stays(why) | Moved::Lost(why) => {
+                *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(why).or_default() += 1;
+            }
+            Moved::TooEarly | Moved::Gone => {}
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.there.load(Ordering::Relaxed)
     }
 }
 
@@ -69,44 +148,56 @@ fn prints_the_same(kit: &Kit, program: &str) -> Result<()> {
     let case = case(program);
     // Compiled before, so that moves begin with the program.
     let expected = finish_case(kit, &two.daemons[0].route, case)?;
+    expected.expect_exit(case.exit).with_context(|| two.logs())?;
     let enough = effort::rounds(ENOUGH)?;
-    let (is_over, moves, runs) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    thread::scope(|scope| {
-        let moving = scope.spawn(|| -> Result<Vec<Moved>> {
-            let mut random = fastrand::Rng::with_seed(7);
-            let (mut to, mut refused) = (0, Vec::new());
-            while !is_over.load(Ordering::Relaxed) {
-                to = 1 - to;
-                let begun = Instant::now();
-                let order = if random.bool() { Order::StateFirst } else { Order::MemoryFirst };
-                for moved in two.move_to(to, order)? {
-                    match moved {
-                        Moved::There(_) => drop(moves.fetch_add(1, Ordering::Relaxed)),
-                        Moved::Stays(_) => refused.push(moved),
-                        Moved::TooEarly | Moved::Gone => {}
-                    }
-                }
-                thread::sleep(4 * begun.elapsed() + PAUSE.mul_f64(random.f64()));
-            }
-            Ok(refused)
-        });
-        let all = (0..RUNS.saturating_mul(enough)).try_for_each(|run| {
-            if run > 0 && moves.load(Ordering::Relaxed) >= enough {
-                return Ok(());
-            }
-            runs.fetch_add(1, Ordering::Relaxed);
+    let (moves, mut runs) = (Moves::default(), 0);
+    let all = two.while_moving(&moves, effort::seed()?.unwrap_or(7), || {
+        while runs == 0 || (moves.count() < enough && runs < RUNS.saturating_mul(enough)) {
+            runs += 1;
             let outcome = two.program(kit, case.program, case.args, case.stdin)?.finish(LIMIT)?;
             outcome.expect_exit(case.exit)?;
             ensure!(outcome.stdout == expected.stdout, "without moves:\n{expected}\nwith them:\n{outcome}");
-            Ok(())
-        });
-        is_over.store(true, Ordering::Relaxed);
-        let refused = moving.join().ok().context("moves have failed")?;
-        all.with_context(|| format!("{moves:?} moves in {runs:?} runs; refused: {refused:?}"))?;
-        let moves = moves.load(Ordering::Relaxed);
-        ensure!(moves >= enough, "it has moved {moves} times: the test shows nothing; refused: {refused:?}");
+        }
         Ok(())
-    })
+    });
+    all.with_context(|| format!("{moves:?} in {runs} runs\n{}", two.logs()))?;
+    ensure!(moves.count() >= enough, "the test shows nothing: {moves:?}");
+    Ok(())
+}
+
+/// Programs of the table in random order, each of which moves at random moments, or stays where it is because something of it cannot go
+/// along. Either way, it does what it does without.
+fn programs_of_the_table(kit: &Kit) -> Result<()> {
+    let (enough, seed) = (effort::rounds(ENOUGH_OF_ALL)?, effort::seed()?.unwrap_or(55));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let two = Two::start(kit, &[])?;
+    let mut cases: Vec<&Case> = CASES.iter().filter(|case| can_run(kit, case)).collect();
+    let mut count = 0;
+    for _ in 0..PASSES {
+        random.shuffle(&mut cases);
+        for case in &cases {
+            if count >= enough {
+                return Ok(());
+            }
+            let moves = Moves::default();
+            let all = two.while_moving(&moves, random.u64(..), || {
+                let outcome = two.program(kit, case.program, case.args, case.stdin)?.finish(LIMIT)?;
+                verdict::check(case, &outcome, Answering::behind_daemons())
+            });
+            all.with_context(|| format!("{} with seed {seed}: {moves:?}\n{}", case.name, two.logs()))?;
+            eprintln!("{}: {moves:?}", case.name);
+            count += moves.count();
+        }
+    }
+    ensure!(count >= enough, "they have moved {count} times: the test shows nothing");
+    Ok(())
+}
+
+fn can_run(kit: &Kit, case: &Case) -> bool {
+    let is_here = is_emulated() || (case.not_on_gpus.is_none() && case.library.is_empty());
+    // Each process is a machine here, so that processes that share something may not part.
+    let is_alone = case.at_once == 1 && !SEVERAL_PROCESSES.contains(&case.program);
+    is_here && is_alone && case.weight == Weight::Light && kit.programs.missing(case.program).is_none()
 }
 
 /// A program that makes no call, with 16 MiB, moves there and back.
@@ -131,6 +222,16 @@ fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
         })?;
     }
     // Its next call brings it back.
+    finish(program)
+}
+
+/// In the other worker their numbers must be the same.
+fn textures_and_surfaces(kit: &Kit) -> Result<()> {
+    let two = Two::start(kit, &[])?;
+    let program = two.program(kit, "kept_arrays", &["textures"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    let moved = two.move_to(1, Order::StateFirst)?;
+    ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
     finish(program)
 }
 

@@ -19,7 +19,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
 
 /// Programs that get other workers at random moments.
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -27,6 +27,7 @@ const PROGRAMS: [&str; 7] = [
     "own_variables",
     "events_streams",
     "kept_graphs",
+    "kept_library_graphs",
 ];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 const STATUS: &str = r#"{"do":"status"}"#;

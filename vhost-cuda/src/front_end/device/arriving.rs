@@ -86,8 +86,11 @@ impl Device {
         )?;
         room::check().map_err(|error| format!("the daemon is out of address space: {error}"))?;
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let host =
-            self.settings.suspender.charge_contents(label, bytes).map_err(|error| error.to_string())?;
+        let contents = saved.contents.as_deref().map(|name| self.saved_contents(name, bytes)).transpose()?;
+        // The kernel keeps a file in memory for all who map it, and can give it up.
+        let charged = if contents.is_some() { 0 } else { bytes };
+        let host = self.settings.suspender.charge_contents(label, charged);
+        let host = host.map_err(|error| error.to_string())?;
         let slot = self.with_settled_memory(|| self.join_account());
         let slot = slot.map_err(|()| "its machine has not enough device memory (--memory)")?;
         let taken = self.take_worker(|| reservation.stands(&self.sessions.lock()));
@@ -103,7 +106,7 @@ impl Device {
         let (endings, tables) = (self.settings.endings.clone(), self.tables());
         let session = Session::of_machine(saved, label, owner.uid, place, worker, host, endings, tables);
         let held = Held { slot, membership, of_user, charge: reservation.charge.take() };
-        let pipe = self.begin_to_enter(&session, owner, bytes);
+        let pipe = self.begin_to_enter(&session, owner, bytes, contents);
         let pipe = pipe.map_err(|error| {
             self.settings.endings.ended(session.label());
             format!("its worker does not read: {error}")
@@ -111,11 +114,29 @@ impl Device {
         Ok(Arrival { session, owner, held, reservation, pipe: Some(pipe) })
     }
 
-    fn begin_to_enter(self: &Arc<Self>, session: &Session, owner: Owner, bytes: u64) -> io::Result<File> {
+    /// Opens the file with the contents of a session, which take `bytes` bytes.
+    ///
+    /// Errors: the reason for which they are not there.
+    fn saved_contents(&self, name: &str, bytes: u64) -> Result<File, String> {
+        let folder = self.settings.contents.as_ref();
+        let folder =
+            folder.ok_or("its contents are in a file beside the state (start the daemon with --contents)")?;
+        let file = folder.find(name)?;
+        let length = file.metadata().map_err(|error| error.to_string())?.len();
+        if length < bytes { Err("the file with its contents is too short".to_owned()) } else { Ok(file) }
+    }
+
+    fn begin_to_enter(
+        self: &Arc<Self>,
+        session: &Session,
+        owner: Owner,
+        bytes: u64,
+        contents: Option<File>,
+    ) -> io::Result<File> {
         self.serve_questions(session, &session.assigned().worker.sockets, owner, Vec::new());
         let (reader, writer) = io::pipe()?;
         widen(&writer);
-        session.enter(reader.into(), bytes)?;
+        session.enter(reader.into(), bytes, contents)?;
         Ok(OwnedFd::from(writer).into())
     }
 

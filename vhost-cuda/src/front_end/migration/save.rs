@@ -26,6 +26,7 @@ use crate::guest::ring::{Ring, Unanswered};
 use crate::owner::{Machine, Owner};
 use crate::sessions::residence::Renewing;
 use crate::sessions::session::Session;
+use crate::suspend::files::Writing;
 use crate::suspend::suspender::for_each;
 
 /// The bytes of an image in one part.
@@ -38,6 +39,8 @@ struct Leaving<'a> {
     _suspended: Renewing<'a>,
     /// What this daemon knows of the session.
     member: Vec<u8>,
+    /// The file for its contents.
+    contents: Option<Writing>,
 }
 
 /// Writes the state of `device`, whose queues are stopped.
@@ -64,14 +67,16 @@ pub fn save(device: &Arc<Device>, mut to: File) -> io::Result<()> {
     let state = State { queues: queues(device, &leaving), lost, driver_version };
     parts::write(&mut to, kind::MACHINE, &[&state.bytes()])?;
     write_images(device, &leaving, &mut to)?;
-    for Leaving { session, member, .. } in &leaving {
+    for Leaving { session, member, contents, .. } in &mut leaving {
         parts::write(&mut to, kind::MEMBER, &[member])?;
-        if let Err(reason) = write_copy(session, &mut to)? {
+        if let Err(reason) = write_copy(session, contents.as_ref(), &mut to)? {
             give_up(device, session, &reason)?;
             parts::write(&mut to, kind::LOST, &[])?;
+            *contents = None;
         }
     }
-    parts::write(&mut to, kind::LAST, &[])
+    parts::write(&mut to, kind::LAST, &[])?;
+    leaving.iter_mut().filter_map(|one| one.contents.as_mut()).try_for_each(Writing::keep)
 }
 
 fn prepare<'a>(
@@ -83,12 +88,18 @@ fn prepare<'a>(
     let suspended = device.settings.suspender.suspend_for_departure(session);
     let _suspended = suspended.map_err(|error| error.to_string())?;
     let member = session.for_machine(memory.ok_or("there is no guest memory")?);
-    let member = serde_json::to_vec(&member.map_err(|error| error.to_string())?);
+    let mut member = member.map_err(|error| error.to_string())?;
+    let bytes = session.residence().moves().stored_bytes;
+    let folder = device.settings.contents.as_ref().filter(|_| bytes > 0);
+    let contents = folder.map(|folder| folder.create(bytes)).transpose();
+    let contents = contents.map_err(|error| error.to_string())?;
+    member.contents = contents.as_ref().map(|contents| contents.name.clone());
+    let member = serde_json::to_vec(&member);
     let member = member.map_err(|error| error.to_string())?;
     if member.len() as u64 > parts::MAX_BYTES {
         return Err("it holds too many pages".to_owned());
     }
-    Ok(Leaving { session, _suspended, member })
+    Ok(Leaving { session, _suspended, member, contents })
 }
 
 /// Gives up a session that cannot go along.
@@ -144,14 +155,18 @@ fn write_images(device: &Device, leaving: &[Leaving<'_>], mut to: impl Write) ->
 
 /// Has the worker of a session write its copy, and passes it on. Returns the reason if there is none, or not all of it.
 ///
-/// Errors: those of `to`.
-fn write_copy(session: &Arc<Session>, to: &mut (impl Write + Send)) -> io::Result<Result<(), String>> {
+/// Errors: those of `to` and of `contents`.
+fn write_copy(
+    session: &Arc<Session>,
+    contents: Option<&Writing>,
+    to: &mut (impl Write + Send),
+) -> io::Result<Result<(), String>> {
     let (from, pipe) = io::pipe()?;
     widen(&pipe);
     let (written, passed) = thread::scope(|scope| {
         let pass = move || {
             threads::read_foreign_bytes();
-            let passed = pass_on(Patient::new(OwnedFd::from(from).into()), to);
+            let passed = pass_on(Patient::new(OwnedFd::from(from).into()), contents, to);
             if matches!(&passed, Err(Passing::From(error)) if error.kind() == ErrorKind::TimedOut) {
                 error!("{}: ended: its worker has stopped to write it", session.describe());
                 session.end_worker();
@@ -177,13 +192,25 @@ enum Passing {
     To(io::Error),
 }
 
-/// Passes the parts of a session on, up to its end.
-fn pass_on(mut from: impl Read, mut to: impl Write) -> Result<(), Passing> {
-    let mut part = Vec::new();
+/// Passes the parts of a session on, up to its end. With a file for its contents, their places there are passed on in place of chunks.
+fn pass_on(mut from: impl Read, contents: Option<&Writing>, mut to: impl Write) -> Result<(), Passing> {
+    let (mut part, mut places) = (Vec::new(), Vec::new());
     loop {
         let found = parts::copy(&mut from, &mut part).map_err(Passing::From)?;
         if !kind::is_of_session(found) {
             return Err(Passing::From(malformed("its worker has written a part that is not of a session")));
+        }
+        if let Some(contents) = contents {
+            if found == kind::CHUNK {
+                contents.write(&part, &mut places).map_err(|error| match error.kind() {
+                    ErrorKind::InvalidData => Passing::From(error),
+                    _ => Passing::To(error),
+                })?;
+                continue;
+            }
+            if found == kind::END {
+                parts::write_rows(&mut to, kind::PLACES, &places).map_err(Passing::To)?;
+            }
         }
         to.write_all(&part).map_err(Passing::To)?;
         if found == kind::END {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sessions that go with their machine: what this daemon knows of one, and the worker's copy of it.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use vhost_cuda_common::budget::Charge;
-use vhost_cuda_common::link::{self, ENTERS_STOPPED, TO_ENTER, ToWorker};
+use vhost_cuda_common::link::{self, ALREADY_SAVED, ENTERS_STOPPED, TO_CONTENTS, TO_ENTER, ToWorker};
 use vhost_cuda_common::statistics::Totals;
 use virtio_cuda_protocol::transport::Open;
 use zerocopy::IntoBytes;
@@ -51,6 +52,9 @@ pub struct MachineSession {
     age: Duration,
     totals: Totals,
     pages: Vec<HeldPages>,
+    /// The name of the file with its contents, which are in its copy otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<String>,
 }
 
 impl MachineSession {
@@ -89,6 +93,7 @@ impl Session {
             age: self.opened.elapsed(),
             totals: self.totals(),
             pages: pages.ok_or(RenewalError::State("some of its pages are no guest memory any more"))?,
+            contents: None,
         })
     }
 
@@ -150,10 +155,11 @@ impl Session {
         })
     }
 
-    /// Has the worker read the copy from a pipe. `most` is the host memory that its contents may take, in bytes.
+    /// Has the worker read the copy from a pipe. `most` is the host memory that its contents may take, in bytes, unless they are in the file
+    /// `contents`.
     ///
     /// Errors: those of its socket.
-    pub fn enter(&self, from: OwnedFd, most: u64) -> io::Result<()> {
+    pub fn enter(&self, from: OwnedFd, most: u64, contents: Option<File>) -> io::Result<()> {
         let header = ToWorker {
             kind: TO_ENTER,
             flags: ENTERS_STOPPED,
@@ -161,7 +167,12 @@ impl Session {
             ..ToWorker::default()
         };
         let assigned = self.assigned();
-        link::send_with_file(&assigned.worker.sockets.link, &header, most.as_bytes(), from)
+        let link = &assigned.worker.sockets.link;
+        if let Some(contents) = contents {
+            let header = ToWorker { kind: TO_CONTENTS, flags: ALREADY_SAVED, ..header };
+            link::send_with_file(link, &header, &[], contents)?;
+        }
+        link::send_with_file(link, &header, most.as_bytes(), from)
     }
 
     /// Waits until the worker has read the copy, all of which is in the pipe.
@@ -181,7 +192,9 @@ impl Session {
             return chain.complete(virtio_cuda_protocol::transport::REPLY_SESSION_LOST, &[]);
         }
         let pages = self.assigned().named.clone();
-        let named = pages.map(|named| named.begin(number, &request, chain.memory()));
+        let named = pages.as_ref().map(|pages| pages.begin(number, &request, chain.memory()));
+        // Its worker has it.
+        pages.iter().zip(named).for_each(|(pages, named)| pages.sends(named));
         let call =
             InFlight { chain, written: request.out_entries, named, waiting: None, charge: Arc::new(charge) };
         state.outstanding.insert(number, call);

@@ -69,7 +69,7 @@ impl Session {
             if read_only.is_none() {
                 link::send_region(stream, region, file.file())?;
             } else if let Some(number) = named.as_ref().and_then(|named| named.number(file.file())) {
-                let region = Region { number: number.into(), ..*region };
+                let region = Region { number, ..*region };
                 link::send_named_region(stream, &region)?;
             }
         }

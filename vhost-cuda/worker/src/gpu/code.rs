@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names and parameters of functions and kernels.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
 
 use virtio_cuda_protocol::cuda::ParamLayout;
 
 use super::{CUfunction, CUkernel, CUlibrary, CUmodule, Code, CuResult, CudaError, Driver};
 
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and `CU_MEMORYTYPE_DEVICE`.
+const MEMORY_TYPE: c_int = 2;
+const MEMORY_TYPE_DEVICE: c_int = 2;
 /// The maximum number of reported functions per module. An image may claim any number.
 const MAX_FUNCTIONS: u32 = 1 << 20;
 /// The maximum number of parameters of a kernel: the one-byte parameters that fit the parameter block.
@@ -54,6 +57,27 @@ impl Driver {
         // SAFETY: there is room for that many.
         unsafe { self.cuLibraryEnumerateKernels(kernels.as_mut_ptr(), count, library) }?;
         named(kernels, |kernel| self.cuKernelGetName(kernel))
+    }
+
+    /// Returns the name of a function or kernel.
+    pub fn code_name(&self, code: Code) -> CuResult<Vec<u8>> {
+        let (name,) = match code {
+            Code::Kernel(kernel) => self.cuKernelGetName(kernel)?,
+            Code::Function(function) => self.cuFuncGetName(function)?,
+        };
+        if name.is_null() {
+            return Err(CudaError::NOT_FOUND);
+        }
+        // SAFETY: the driver's own string, valid as long as the code is loaded. Libraries do not unload theirs.
+        Ok(unsafe { CStr::from_ptr(name) }.to_bytes().to_vec())
+    }
+
+    /// Returns whether the driver knows an address as device memory.
+    pub fn is_device_memory(&self, address: u64) -> bool {
+        let mut kind: c_int = 0;
+        // SAFETY: a place of the size of this attribute. The driver looks the address up, and does not follow it.
+        let found = unsafe { self.cuPointerGetAttribute((&raw mut kind).cast(), MEMORY_TYPE, address) };
+        found.is_ok() && kind == MEMORY_TYPE_DEVICE
     }
 
     /// Returns the layout of the parameters of a function or kernel.

@@ -13,6 +13,8 @@ impl CudaError {
     pub const INVALID_VALUE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_VALUE as i32);
     /// No memory, or a table of the session is full.
     pub const OUT_OF_MEMORY: Self = Self(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as i32);
+    /// The host's kernel has failed.
+    pub const OPERATING_SYSTEM: Self = Self(sys::CUresult::CUDA_ERROR_OPERATING_SYSTEM as i32);
     /// No such device.
     pub const INVALID_DEVICE: Self = Self(sys::CUresult::CUDA_ERROR_INVALID_DEVICE as i32);
     /// The context was destroyed.

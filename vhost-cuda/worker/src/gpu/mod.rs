@@ -38,7 +38,7 @@ pub use driver::{Driver, MAX_GROUPS, SplitResource};
 pub use error::{CuResult, CudaError};
 pub use graph::{
     AttributeValue, CAPTURE_RELAXED, CheckedOperations, Code, EVENT_ATTRIBUTES, Edges, InGraph, Links,
-    NodeParameters, OneKernel, is_documented, while_current, with_capture_relaxed,
+    NodeParameters, OneKernel, UserFunction, is_documented, while_current, with_capture_relaxed,
 };
 pub use launch::Launch;
 pub use raw::{

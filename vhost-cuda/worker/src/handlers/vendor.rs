@@ -4,6 +4,8 @@
 
 mod call;
 
+pub use call::captured::added;
+
 use cuda_library_rows::MAX_FUNCTIONS;
 use virtio_cuda_protocol::cuda::MAX_VARIABLE_BYTES;
 

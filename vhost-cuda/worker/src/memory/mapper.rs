@@ -35,7 +35,7 @@ pub struct Mapper {
 /// A file of guest memory that the process has.
 #[derive(Clone, Debug)]
 pub struct NamedFile {
-    number: u32,
+    number: u64,
     mapper: Arc<Mapper>,
 }
 
@@ -82,7 +82,7 @@ impl Mapper {
     }
 
     /// Returns the file to which the daemon has given this number.
-    pub fn file(self: &Arc<Self>, number: u32) -> NamedFile {
+    pub fn file(self: &Arc<Self>, number: u64) -> NamedFile {
         NamedFile { number, mapper: self.clone() }
     }
 
@@ -93,11 +93,11 @@ impl Mapper {
         let _ = self.map(mapping::REFRESH, &[nothing], |_| {});
     }
 
-    /// Maps pieces, and hands their addresses to `mapped` until one fails. Returns the error of that one.
-    fn map(&self, number: u32, pieces: &[Mapping], mut mapped: impl FnMut(usize)) -> io::Result<()> {
+    /// Maps pieces of the file with this descriptor for reading, and hands their addresses to `mapped` until one fails. Returns the error of that one.
+    fn map(&self, file: u32, pieces: &[Mapping], mut mapped: impl FnMut(usize)) -> io::Result<()> {
         let desk = self.desk.lock();
         for (slot, piece) in desk.slots.iter().zip(pieces) {
-            slot.order(number, piece);
+            slot.order(file, piece);
         }
         desk.count.store(pieces.len() as u32, Ordering::Relaxed);
         let ordered = desk.state.compare_exchange(IDLE, ORDERED, Ordering::Release, Ordering::Relaxed);
@@ -124,10 +124,10 @@ impl Desk {
 }
 
 impl Slot {
-    fn order(&self, number: u32, piece: &Mapping) {
+    fn order(&self, file: u32, piece: &Mapping) {
         let (file, protection) = match piece.writable {
-            true => (mapping::to_write(number), libc::PROT_READ | libc::PROT_WRITE),
-            false => (number, libc::PROT_READ),
+            true => (mapping::to_write(file), libc::PROT_READ | libc::PROT_WRITE),
+            false => (file, libc::PROT_READ),
         };
         let fixed = if piece.at.is_some() { libc::MAP_FIXED } else { 0 };
         let arguments = [
@@ -170,7 +170,8 @@ impl NamedFile {
     pub unsafe fn map(&self, pieces: &[Mapping], mut mapped: impl FnMut(&Mapping, usize)) -> io::Result<()> {
         for pieces in pieces.chunks(MAX_PIECES) {
             let mut addresses = Vec::with_capacity(pieces.len());
-            let result = self.mapper.map(self.number, pieces, |address| addresses.push(address));
+            let file = mapping::to_read(self.number);
+            let result = self.mapper.map(file, pieces, |address| addresses.push(address));
             if let Err(error) = result {
                 let anywhere = pieces.iter().zip(addresses).filter(|(piece, _)| piece.at.is_none());
                 for (piece, address) in anywhere {

@@ -10,13 +10,14 @@
 //! node takes the lock, too. That wait is short, because calls on graphs only compute. Executable graphs are objects
 //! with a lock of their own.
 
+mod captured;
 mod captures;
 pub mod sources;
 mod tables;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -27,6 +28,7 @@ use virtio_cuda_protocol::cuda::{
 use self::sources::Made;
 use super::{Exclusive, Held, MAX_OBJECTS, Object};
 use crate::gpu::{CUgraph, CUgraphExec, CUgraphNode, CUuserObject, CuResult, CudaError};
+pub use captured::{Captured, Place, Record};
 pub use tables::Lease;
 use tables::{Exec, Kind, Tables};
 
@@ -56,6 +58,8 @@ pub struct Graphs {
     is_made_again: AtomicBool,
     /// The driver's user objects of the program's functions, while graphs are made again: several graphs may have one.
     ties: Mutex<HashMap<u64, usize>>,
+    /// The calls before the last captured call of a library.
+    last_record: Mutex<Weak<Record>>,
 }
 
 /// A reserved name. It is free again when dropped, unless it was given to an object.

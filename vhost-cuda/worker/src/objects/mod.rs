@@ -13,7 +13,7 @@ mod recent;
 pub(super) mod resources;
 pub mod user_objects;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -202,41 +202,41 @@ pub struct Objects {
     pub descriptions: Table,
 }
 
-/// Objects that the driver identifies by a value that kernels take.
+/// Objects that the driver identifies by a value that kernels take: in each context other ones.
 #[derive(Debug, Default)]
-pub struct Values {
-    // The context of each object, by its value.
-    contexts: Mutex<HashMap<u64, u64>>,
-}
+pub struct Values(
+    // Contexts and values.
+    Mutex<HashSet<(u64, u64)>>,
+);
 
 impl Values {
     /// Registers an object that the driver has created in `context`.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY` for one more object than a session may have.
     pub fn insert(&self, value: u64, context: u64) -> CuResult<()> {
-        let mut contexts = self.contexts.lock();
-        if contexts.len() >= MAX_OBJECTS {
+        let mut all = self.0.lock();
+        if all.len() >= MAX_OBJECTS {
             return Err(CudaError::OUT_OF_MEMORY);
         }
-        contexts.insert(value, context);
+        all.insert((context, value));
         Ok(())
     }
 
-    /// Returns whether there is an object of this value.
-    pub fn has(&self, value: u64) -> bool {
-        self.contexts.lock().contains_key(&value)
+    /// Returns whether there is an object of this value in `context`.
+    pub fn has(&self, value: u64, context: u64) -> bool {
+        self.0.lock().contains(&(context, value))
     }
 
-    /// Removes an object.
+    /// Removes an object of `context`.
     ///
     /// Errors: `CUDA_ERROR_INVALID_VALUE`, as the driver returns for values that it has not given out.
-    pub fn remove(&self, value: u64) -> CuResult<()> {
-        self.contexts.lock().remove(&value).map(drop).ok_or(CudaError::INVALID_VALUE)
+    pub fn remove(&self, value: u64, context: u64) -> CuResult<()> {
+        if self.0.lock().remove(&(context, value)) { Ok(()) } else { Err(CudaError::INVALID_VALUE) }
     }
 
     /// Forgets the objects that ended with a context.
     pub fn forget_context(&self, context: u64) {
-        self.contexts.lock().retain(|_, of| *of != context);
+        self.0.lock().retain(|(of, _)| *of != context);
     }
 }
 

@@ -5,13 +5,14 @@
 //! Images come from the daemon's cache. They stay mapped from the moment at which the calls are taken, so the daemon is not asked
 //! again, and may drop them.
 
-use virtio_cuda_protocol::cuda::{ArrayDescriptor, Opcode, Reader, Wire};
+use virtio_cuda_protocol::cuda::{ArrayDescriptor, Opcode, Reader, ResourceDescriptor, Wire};
 
 use super::class::Class;
 use super::kept::{Bulk, Call, Key, Recipe, lives};
 use super::steps::{Again, Step};
-use super::{NO_IMAGE, find, living_obstacle, named};
+use super::{NO_IMAGE, find, living_obstacle};
 use crate::gpu::RawArray;
+use crate::memory::allocations::Origin;
 use crate::memory::footprint::{Target, variable_names};
 use crate::memory::formats::{Shape, WITHOUT_MEMORY};
 use crate::state::SessionState;
@@ -20,11 +21,15 @@ use crate::state::SessionState;
 /// daemon's cache.
 const MAX_IMAGES: usize = 4096;
 
+/// `CU_RESOURCE_TYPE_*`.
+const ARRAY: u32 = 0;
+const MIPMAPPED_ARRAY: u32 = 1;
+
+/// The highest number of a texture or surface. Bounds the objects that are made and ended again until one gets its number.
+pub const MAX_NUMBER: u64 = 4096;
+
 /// The obstacle of code whose contents have no names, or addresses in them.
 const UNNAMED: &str = "heaps of device code, and variables that begin with addresses, are not kept";
-
-/// The obstacle of cuDNN: on an H200 one of the calls that make plans again ended with an error of the library.
-const CUDNN: &str = "cudnn: its plans are not made again on a GPU";
 
 impl Again {
     /// Takes the calls of the session's recipe, if they make all of it again without losing contents. `target` is the session's device.
@@ -39,7 +44,7 @@ impl Again {
         if let Some(obstacle) = state.obstacle.clone().or_else(|| living_obstacle(&state)) {
             return Err(obstacle);
         }
-        let lost = state.kept.iter().filter_map(|(key, kept)| lost(key.class, kept.made.as_ref()?));
+        let lost = state.kept.iter().filter_map(|(key, kept)| lost(session, key, kept.made.as_ref()?));
         if let Some(reason) = lost.min() {
             return Err(reason.to_owned());
         }
@@ -50,10 +55,6 @@ impl Again {
             calls.extend(kept.settings.values().map(|(call, _)| (*key, call.clone())));
         }
         drop(state);
-        let is_of_cudnn = |call: &Call| named(call.opcode, &call.arguments) == "cudnn";
-        if !session.emulated && calls.iter().any(|(_, call)| is_of_cudnn(call)) {
-            return Err(CUDNN.to_owned());
-        }
         calls.sort_by_key(|(_, call)| call.number);
         // One that sets several things is made once.
         calls.dedup_by_key(|(_, call)| call.number);
@@ -67,9 +68,22 @@ impl Again {
         if calls.iter().filter(|(_, call)| matches!(call.bulk, Bulk::Image(_))).count() > MAX_IMAGES {
             return Err(format!("it has more than {MAX_IMAGES} images of device code"));
         }
+        let calls = textures_in_order(calls);
         let steps = calls.into_iter().map(|(key, call)| step(session, target, key, call));
         steps.collect::<Result<_, _>>().map(Self)
     }
+}
+
+/// Puts textures and surfaces behind contexts and arrays, ordered by their numbers: the driver gives the lowest one that is free.
+fn textures_in_order(calls: Vec<(Key, Call)>) -> Vec<(Key, Call)> {
+    let has_number = |(key, _): &(Key, Call)| matches!(key.class, Class::Texture | Class::Surface);
+    let (mut textures, mut others): (Vec<_>, Vec<_>) = calls.into_iter().partition(has_number);
+    textures.sort_by_key(|(key, call)| (call.context.0, key.id));
+    let is_before =
+        |(key, _): &(Key, Call)| matches!(key.class, Class::Context | Class::Array | Class::Mipmap);
+    let at = others.iter().rposition(is_before).map_or(0, |last| last + 1);
+    others.splice(at..at, textures);
+    others
 }
 
 /// Returns whether settings of this class outlive the driver's objects.
@@ -78,13 +92,29 @@ pub fn stays(class: Class) -> bool {
 }
 
 /// Returns the reason if the call that has made an object does not make it again with its contents.
-fn lost(class: Class, made: &Call) -> Option<&'static str> {
-    match class {
+fn lost(session: &SessionState, key: &Key, made: &Call) -> Option<&'static str> {
+    match key.class {
         Class::Array | Class::Mipmap => lost_of_array(made),
-        Class::Texture | Class::Surface | Class::TextureReference | Class::SurfaceReference => {
-            Some("textures and surfaces are not made again")
+        Class::Texture | Class::Surface => {
+            if key.id > MAX_NUMBER {
+                return Some("textures and surfaces with numbers above 4096 are not made again");
+            }
+            let resource = ResourceDescriptor::take(&mut Reader::new(&made.arguments)).ok()?;
+            let lives = match resource.kind {
+                ARRAY => session.objects.arrays.get(resource.object).is_ok(),
+                MIPMAPPED_ARRAY => session.objects.mipmaps.get(resource.object).is_ok(),
+                // Its addresses stay reserved while the memory is away.
+                _ => match session.allocations().find(resource.dptr).map(|range| range.origin) {
+                    Some(Origin::Allocated | Origin::Mapped) => true,
+                    Some(_) => return Some("textures of memory that does not move are not made again"),
+                    None => false,
+                },
+            };
+            (!lives).then_some("a texture or surface has outlived its memory")
         }
-        Class::Pool => Some("memory pools are not made again"),
+        Class::TextureReference | Class::SurfaceReference => {
+            Some("references to textures and surfaces are not made again")
+        }
         Class::Description => Some("green contexts are not made again"),
         _ => None,
     }

@@ -8,6 +8,7 @@ use cuda_library_rows::block::PRESENT;
 use super::*;
 use crate::gpu::null;
 use crate::handlers::graph::again::{describe, make};
+use crate::memory::bulk::BulkOut;
 use crate::serve::again::make_calls;
 use crate::suspend::deep::{deepen, make_graphs};
 use crate::suspend::suspended::Suspended;
@@ -164,7 +165,6 @@ fn what_would_be_lost_stays() {
     let load = |guest: &mut Guest, text: &[u8]| {
         guest.call_with(Opcode::cuModuleLoadData, (1, CONTEXT), &other.to_le_bytes(), text).unwrap();
     };
-    let device = 0_u32.to_le_bytes();
     for (expected, make) in [
         (
             "conditional",
@@ -175,9 +175,6 @@ fn what_would_be_lost_stays() {
         ),
         ("addresses", &|guest: &mut Guest| load(guest, b".global .u64 x = y;")),
         ("heaps", &|guest: &mut Guest| load(guest, b".extern .func (.param .b64 r) malloc (.param .b64 n);")),
-        ("pools", &|guest: &mut Guest| {
-            guest.call(Opcode::cuDeviceGetDefaultMemPool, &[&device, &other.to_le_bytes()]).unwrap();
-        }),
     ] {
         let told = refused(make);
         assert!(told.contains(expected), "{expected}: {told}");
@@ -189,18 +186,44 @@ fn what_would_be_lost_stays() {
     assert_eq!(deepen(guest.session.state, describe).obstacle.as_deref(), Some("it is not suspended"));
 }
 
+#[test]
+fn pools_and_their_thresholds_are_made_again() {
+    const RELEASE_THRESHOLD: u32 = 4;
+    let mut guest = suspended();
+    let [standard, own] = [9, 10].map(name);
+    guest.session.state.gate.open();
+    let device = 0_u32.to_le_bytes();
+    guest.call(Opcode::cuDeviceGetDefaultMemPool, &[&device, &standard.to_le_bytes()]).unwrap();
+    guest.name(Opcode::cuMemPoolCreate, own, &[1, 1, 0, 0, 0, 0]);
+    let threshold = [&own.to_le_bytes()[..], &RELEASE_THRESHOLD.to_le_bytes(), &77_u64.to_le_bytes()];
+    guest.call(Opcode::cuMemPoolSetAttribute, &threshold).unwrap();
+    guest.call(Opcode::cuDeviceSetMemPool, &[&device, &own.to_le_bytes()]).unwrap();
+    guest.session.state.gate.suspend();
+    let before = guest.calls();
+    assert_eq!(before.len(), 6 + 4);
+    assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+    assert!(guest.session.state.objects.pools.get(own).is_err());
+    assert!(make_again(&guest));
+    assert_eq!(data(&guest.calls()), data(&before));
+    assert!([standard, own].iter().all(|pool| guest.session.state.objects.pools.get(*pool).is_ok()));
+    *guest.session.state.suspension.suspended.lock() = None;
+}
+
 /// The descriptors end once more when the plan is there.
 #[test]
 fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
     let mut guest = suspended();
-    let [handle, heuristics, config, plan] = [9, 10, 11, 12].map(name);
+    let [handle, heuristics, config, plan, other] = [9, 10, 11, 12, 13].map(name);
     guest.session.state.gate.open();
     let mut call = |function: &str, slots: &[u64]| call_library(&mut guest, "cudnn", function, slots);
     call("cudnnCreate", &[handle]);
     call("cudnnBackendCreateDescriptor", &[4, heuristics]);
     call("cudnnBackendFinalize", &[heuristics]);
     call("cudnnBackendCreateDescriptor", &[3, config]);
-    call("cudnnBackendGetAttribute", &[heuristics, 202, 15, 1, 0, PRESENT, config]);
+    call("cudnnBackendCreateDescriptor", &[3, other]);
+    call("cudnnBackendGetAttribute", &[heuristics, 202, 15, 2, 0, PRESENT, other, config]);
+    // The plan does not need this one, but the call above does.
+    call("cudnnBackendDestroyDescriptor", &[other]);
     call("cudnnBackendCreateDescriptor", &[5, plan]);
     call("cudnnBackendSetAttribute", &[plan, 400, 0, 1, PRESENT, handle]);
     call("cudnnBackendSetAttribute", &[plan, 401, 15, 1, PRESENT, config]);
@@ -211,13 +234,13 @@ fn a_plan_keeps_the_calls_for_what_it_was_made_from() {
     let (number, _) = cuda_library_rows::library("cudnn").unwrap();
     for _ in 0..2 {
         let before = guest.calls();
-        assert_eq!(before.len(), 6 + 4 + 2 + 3);
+        assert_eq!(before.len(), 6 + 6 + 2 + 3);
         assert_eq!(deepen(guest.session.state, describe).obstacle, None);
         assert!(make_again(&guest));
         assert_eq!(data(&guest.calls()), data(&before));
-        let there = [(0, handle), (1, heuristics), (1, config), (1, plan)]
+        let there = [(0, handle), (1, heuristics), (1, config), (1, other), (1, plan)]
             .map(|(kind, id)| guest.session.state.vendor.handle(number, kind, id).is_some());
-        assert_eq!(there, [true, false, false, true]);
+        assert_eq!(there, [true, false, false, false, true]);
         *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
     }
     *guest.session.state.suspension.suspended.lock() = None;
@@ -336,4 +359,51 @@ fn graphs_end_and_are_made_again_whatever_fails() {
     assert!(guest.call(Opcode::cuGraphDestroy, &[&graph.to_le_bytes()]).is_err());
     guest.name(Opcode::cuGraphExecDestroy, exec, &[]);
     assert!(state.graphs.rows().unwrap().0.is_empty());
+}
+
+#[test]
+fn captured_calls_keep_what_their_handles_were() {
+    let mut guest = suspended();
+    let session = guest.session.state;
+    let handle = name(9);
+    session.gate.open();
+    call_library(&mut guest, "cublas", "cublasCreate_v2", &[handle]);
+    call_library(&mut guest, "cublas", "cublasSetStream_v2", &[handle, STREAM]);
+    call_library(&mut guest, "cublas", "cublasSetMathMode", &[handle, 1]);
+    let (number, rows) = cuda_library_rows::library("cublas").unwrap();
+    let function = rows.functions.iter().find(|row| row.name == "cublasSgemm_v2").unwrap();
+    let arguments = [number, function.number].map(u32::to_le_bytes).concat();
+    let block = |handle: u64| [handle.to_le_bytes(), [0; 8]].concat();
+    let cx = CallContext {
+        session,
+        thread: &mut guest.thread,
+        context: ContextId(CONTEXT),
+        api_call: 0,
+        bulk_in: BulkIn::Inline(&[]),
+        bulk_out: BulkOut::inline(0),
+        kept: None,
+    };
+    assert!(captured::bytes_of_call(&cx, &arguments, &block(name(10))).is_none(), "no such handle");
+    let (before, call) = captured::bytes_of_call(&cx, &arguments, &block(handle)).unwrap();
+    call_library(&mut guest, "cublas", "cublasSetMathMode", &[handle, 2]);
+    let calls = captured::read_before(&before).unwrap();
+    let class = Class::Handle { library: number, kind: 0 };
+    assert!(calls.iter().all(|(key, _)| (key.class, key.id) == (class, handle)));
+    let calls: Vec<Call> = calls.into_iter().map(|(_, call)| call).collect();
+    assert_eq!(calls.iter().map(captured::is_making).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(calls.iter().map(captured::is_setting_stream).collect::<Vec<_>>(), [false, true, false]);
+    let now = captured::settings_of(session, &Key::new(class, handle, ContextId(CONTEXT))).unwrap();
+    let is_set = |call: &Call| now.iter().any(|other| captured::is_same(call, other));
+    assert_eq!(calls.iter().map(is_set).collect::<Vec<_>>(), [false, true, false], "of another mode now");
+    let (_, _, other) = captured::in_stream(&calls[1], 77).unwrap();
+    assert_eq!(other[8..], 77_u64.to_le_bytes());
+    assert_eq!(captured::read_call(&call).unwrap().arguments[..], arguments[..]);
+    // Of what another worker writes nothing is trusted.
+    for end in 1..before.len() {
+        assert!(captured::read_before(&before[..end]).is_none_or(|calls| calls.len() < 3));
+    }
+    assert!(captured::read_before(&[&(call.len() as u32).to_le_bytes()[..], &call].concat()).is_none());
+    assert!((0..call.len()).all(|end| {
+        captured::read_call(&call[..end]).is_none_or(|call| matches!(call.bulk, Bulk::Bytes(_)))
+    }));
 }

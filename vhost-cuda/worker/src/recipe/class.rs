@@ -147,8 +147,8 @@ impl Class {
         matches!(self, Self::Graph | Self::Node | Self::Exec | Self::UserObject)
     }
 
-    /// Returns whether `id` is a default stream, which has no name of its own.
-    pub fn is_default_stream(self, id: u64) -> bool {
-        self == Self::Stream && id < FIRST_HANDLE
+    /// Returns whether `id` is a name in each context: that of a default stream, or the driver's number of a texture or surface.
+    pub fn is_of_context(self, id: u64) -> bool {
+        matches!(self, Self::Texture | Self::Surface) || self == Self::Stream && id < FIRST_HANDLE
     }
 }

@@ -64,7 +64,7 @@ impl Call {
 pub struct Key {
     pub class: Class,
     pub id: u64,
-    /// The context of a default stream, else 0.
+    /// The context of a default stream, or of a texture or surface. Else 0.
     pub context: u64,
 }
 
@@ -76,7 +76,7 @@ impl Key {
 
     /// The key of the thing that `id` names while the context `current` is current.
     pub fn new(class: Class, id: u64, current: ContextId) -> Self {
-        Self { class, id, context: if class.is_default_stream(id) { current.0 } else { 0 } }
+        Self { class, id, context: if class.is_of_context(id) { current.0 } else { 0 } }
     }
 }
 

@@ -59,6 +59,14 @@ pub fn bytes_of(call: &Call) -> Option<Vec<u8>> {
 
 /// Reads a call, and the thing that it makes or sets. `None` for one that no recipe has.
 pub fn call_of(bytes: &[u8]) -> Option<(Key, Call)> {
+    let call = read(bytes)?;
+    let key = key_of(&call)?;
+    let is_code = matches!(key.class, Class::Module | Class::Library);
+    (is_code || matches!(call.bulk, Bulk::Bytes(_))).then_some((key, call))
+}
+
+/// Reads any call.
+pub fn read(bytes: &[u8]) -> Option<Call> {
     let (head, rest) = Head::read_from_prefix(bytes).ok()?;
     let (arguments, rest) = rest.split_at_checked(head.arguments as usize)?;
     let (results, bulk) = rest.split_at_checked(head.results as usize)?;
@@ -70,7 +78,7 @@ pub fn call_of(bytes: &[u8]) -> Option<(Key, Call)> {
         }
         _ => return None,
     };
-    let call = Call {
+    Some(Call {
         number: 0,
         opcode: Opcode::from_u32(head.opcode)?,
         thread: head.thread,
@@ -79,10 +87,7 @@ pub fn call_of(bytes: &[u8]) -> Option<(Key, Call)> {
         results: results.into(),
         bulk,
         ends: head.flags & ENDS != 0,
-    };
-    let key = key_of(&call)?;
-    let is_code = matches!(key.class, Class::Module | Class::Library);
-    (is_code || matches!(call.bulk, Bulk::Bytes(_))).then_some((key, call))
+    })
 }
 
 /// Returns the thing that a call makes or sets, as its row says.

@@ -11,6 +11,8 @@ use cuda_library_rows::{
     Body, Call, Direction, Effect, Element, Function, Getter, Host, Kind, Library, library_of,
 };
 
+use smallvec::SmallVec;
+
 use super::class::Class;
 use super::rule::{Place, Rule, Subject};
 
@@ -26,12 +28,16 @@ const FOLLOWED: [(&str, &[&str]); 6] = [
 ];
 const NOT_FOLLOWED: &str = "NVIDIA's libraries keep state of their own";
 /// Functions of these libraries that cannot be called again: they write device memory, or set more than one handle.
-const NEVER: [&str; 4] = [
-    "cudnnBackendInitialize",
-    "cudnnSetDropoutDescriptor",
-    "cudnnDeriveNormTensorDescriptor",
-    "cudnnInitTransformDest",
-];
+const NEVER: [&str; 3] =
+    ["cudnnBackendInitialize", "cudnnDeriveNormTensorDescriptor", "cudnnInitTransformDest"];
+/// Functions that fill the descriptors of tensors among their parameters.
+const FILLS_TENSORS: [&str; 2] = ["cudnnGetRNNWeightParams", "cudnnGetMultiHeadAttnWeights"];
+const TENSOR: &str = "Tensor";
+/// The first function also writes random states into device memory, if it has any. The second one takes them as they are, and has the same
+/// parameters.
+const WITH_STATES: [&str; 2] = ["cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor"];
+/// The parameter of the states.
+const STATES: usize = 3;
 /// Added to the numbers of libraries' functions, so that no call has the same number.
 const NUMBERS: u32 = 1 << 31;
 
@@ -48,7 +54,9 @@ pub fn called(arguments: &[u8]) -> Option<(&'static Library, &'static Function)>
 pub fn rule(library: &'static Library, function: &'static Function) -> Option<Rule> {
     let Body::Forward(call) = &function.body else { return None };
     let kinds = FOLLOWED.iter().find(|(name, _)| *name == library.name).map(|(_, kinds)| *kinds);
+    let fills_tensors = FILLS_TENSORS.contains(&function.name);
     let fills = match function.effect {
+        _ if fills_tensors && kinds.is_some() => true,
         Effect::Creates | Effect::Sets(_) => false,
         Effect::Nothing if kinds.is_some() => {
             call.parameters.iter().any(|parameter| may_fill(&parameter.kind)).then_some(true)?
@@ -78,9 +86,11 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
     let mut parts = Vec::new();
     for (index, parameter) in call.parameters.iter().enumerate() {
         match parameter.kind {
+            Kind::Handle { kind, .. } if fills_tensors && library.handles[kind].name == TENSOR => {}
             Kind::Handle { kind, .. } => places.push(handle(index, kind)),
             Kind::Stream => places.push(Place { class: Class::Stream, is_result: false, bytes: slot(index) }),
             // Without a function that returns the setting, each value counts as a setting of its own. The last one holds.
+            Kind::Value(_) if fills_tensors => {}
             Kind::Value(_) if getter.is_none_or(|getter| asks_with(getter, parameter.name)) => {
                 parts.push(slot(index))
             }
@@ -111,7 +121,21 @@ fn may_fill(kind: &Kind) -> bool {
     matches!(element, Element::Handle(_) | Element::ByAttribute { .. }) && *direction != Direction::In
 }
 
-/// Returns the handles in arrays of a call's block, but for null: those that it fills, or else those that it names.
+/// Returns the arguments by which a call is made again.
+pub fn again(arguments: &[u8], block: &[u8]) -> SmallVec<[u8; 24]> {
+    let mut again = SmallVec::from_slice(arguments);
+    let with_states = called(arguments).filter(|(_, function)| function.name == WITH_STATES[0]);
+    if let Some((library, _)) = with_states
+        && block.get(slot(STATES)).is_some_and(|states| states != [0; SLOT])
+        && let Some(other) = library.functions.iter().find(|function| function.name == WITH_STATES[1])
+    {
+        again[4..8].copy_from_slice(&other.number.to_le_bytes());
+    }
+    again
+}
+
+/// Returns the handles in arrays of a call's block, but for null: those that it fills, or else those that it names. Also the descriptors of
+/// tensors that it fills.
 pub fn handles_in(arguments: &[u8], block: &[u8]) -> Vec<(Class, u64)> {
     let Some((library, function)) = called(arguments) else { return Vec::new() };
     let Body::Forward(call) = &function.body else { return Vec::new() };
@@ -131,6 +155,15 @@ pub fn handles_in(arguments: &[u8], block: &[u8]) -> Vec<(Class, u64)> {
             found.extend(names.map(|name| (class, name)));
         }
         at += padded(bytes);
+    }
+    for (parameter, slot) in call.parameters.iter().zip(&slots) {
+        if let Kind::Handle { kind, .. } = parameter.kind
+            && FILLS_TENSORS.contains(&function.name)
+            && library.handles[kind].name == TENSOR
+            && *slot != 0
+        {
+            found.push((Class::Handle { library: library.number, kind: kind as u32 }, *slot));
+        }
     }
     found
 }
@@ -209,8 +242,7 @@ mod tests {
         let never = Some(Rule::Never(NOT_FOLLOWED));
         for (library, function) in [
             ("curand", "curandSetStream"),
-            ("cudnn", "cudnnSetDropoutDescriptor"),
-            ("cudnn", "cudnnGetRNNWeightParams"),
+            ("cudnn", "cudnnInitTransformDest"),
             ("cusparse", "cusparseSpSV_createDescr"),
             ("cusparse", "cusparseSpMV_preprocess"),
             ("cusparse", "cusparseDenseToSparse_analysis"),
@@ -251,6 +283,39 @@ mod tests {
         assert!(matches!(rule_of("cudnn", "cudnnBackendGetAttribute"), Some(Rule::Fills { .. })));
         let get = &[64, 202, 15, 2, PRESENT, PRESENT];
         assert_eq!(found("cudnnBackendGetAttribute", get, &[80, 96]), (of(1, &[80, 96]), false));
+    }
+
+    #[test]
+    fn random_states_are_kept_and_weights_fill_descriptors() {
+        let (number, library) = cuda_library_rows::library("cudnn").unwrap();
+        let numbered = |name: &str| library.functions.iter().find(|row| row.name == name).unwrap().number;
+        let arguments = |name: &str| [number, numbered(name)].map(u32::to_le_bytes).concat();
+        let block = |slots: &[u64]| slots.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let [set, restore] = WITH_STATES.map(arguments);
+        assert_eq!(again(&set, &block(&[64, 32, 0, 0, 0, 0]))[..], set[..], "it writes nothing");
+        assert_eq!(again(&set, &block(&[64, 32, 0, 4096, 64, 0]))[..], restore[..]);
+        assert_eq!(again(&restore, &block(&[64, 32, 0, 4096, 64, 0]))[..], restore[..]);
+        let parameters = |name: &str| match &library.functions[library.numbered(numbered(name)).unwrap()].body
+        {
+            Body::Forward(call) => call.parameters.iter().map(|one| one.name).collect::<Vec<_>>(),
+            _ => Vec::new(),
+        };
+        assert_eq!(parameters(WITH_STATES[0]), parameters(WITH_STATES[1]));
+        assert_eq!(parameters(WITH_STATES[0])[STATES], "states");
+        let of = WITH_STATES.map(|name| match rule_of("cudnn", name) {
+            Some(Rule::Sets { subject: Subject::Named(subject), setting, uses, .. }) => {
+                (subject, setting, uses)
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(of[0], of[1]);
+        let query = "cudnnGetRNNWeightParams";
+        let Some(Rule::Fills { parts, uses, .. }) = rule_of("cudnn", query) else { panic!() };
+        assert!(parts.is_empty() && uses.len() == 2);
+        let found = handles_in(&arguments(query), &block(&[16, 32, 0, 0, 0, 0, 48, 0, 64, 0]));
+        assert_eq!(found.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [48, 64]);
+        let found = handles_in(&arguments(query), &block(&[16, 32, 0, 0, 0, 0, 0, 0, 64, 0]));
+        assert_eq!(found.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [64], "one is not asked for");
     }
 
     #[test]

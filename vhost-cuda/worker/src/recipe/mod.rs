@@ -9,6 +9,7 @@
 //! Memory is not in it: the tables of memory have all that is needed ([`crate::memory`]).
 
 pub mod again;
+pub mod captured;
 mod class;
 pub mod kept;
 pub mod left;
@@ -88,18 +89,26 @@ fn note_call(
         opcode,
         thread: cx.thread.number,
         context: cx.context,
-        arguments: arguments.into(),
+        arguments: match in_block {
+            true => library::again(arguments, named),
+            false => arguments.into(),
+        },
         results: results.into(),
         bulk,
         ends: false,
     };
     // `None` if one of these has ended.
     let named_by = |places: &[Place]| -> Option<Vec<(Key, Identity)>> {
-        let name = |place: &Place| {
-            let key = Key::new(place.class, place.name(named, results)?, cx.context);
-            Some((key, find(&key)?))
-        };
-        places.iter().map(name).collect()
+        let mut found = Vec::new();
+        for place in places {
+            let id = place.name(named, results)?;
+            // A handle may be null.
+            if id != 0 || !matches!(place.class, Class::Handle { .. }) {
+                let key = Key::new(place.class, id, cx.context);
+                found.push((key, find(&key)?));
+            }
+        }
+        Some(found)
     };
     match rule {
         Rule::Never(reason) => never(recipe, opcode, reason, arguments),
@@ -153,16 +162,23 @@ fn note_call(
             recipe.0.lock().set(&find, (key, identity), setting, call(bulk), uses);
         }
         Rule::Fills { setting, parts, uses } => {
-            let (Some(block), Some(uses)) = (&block, named_by(uses)) else { return };
+            let (Some(block), Some(mut uses)) = (&block, named_by(uses)) else { return };
+            let filled: Vec<_> = library::handles_in(arguments, block)
+                .into_iter()
+                .filter_map(|(class, id)| {
+                    let key = Key::new(class, id, cx.context);
+                    Some((key, find(&key)?))
+                })
+                .collect();
+            // The call is made again with all of them, so each needs the others.
+            uses.extend(filled.iter().cloned());
             let parts: SmallVec<_> =
                 parts.iter().filter_map(|part| named.get(part.clone())).flatten().copied().collect();
             let mut number = 0;
-            for (class, id) in library::handles_in(arguments, block) {
-                let key = Key::new(class, id, cx.context);
-                let Some(identity) = find(&key) else { continue };
+            for of in filled {
                 let call = Call { number, ..call(Bulk::Bytes(block.clone())) };
                 let setting = (*setting, parts.clone());
-                number = recipe.0.lock().set(&find, (key, identity), setting, call, uses.clone());
+                number = recipe.0.lock().set(&find, of, setting, call, uses.clone());
             }
         }
     }
@@ -227,8 +243,11 @@ fn find(session: &SessionState, key: &Key) -> Option<Identity> {
         Class::SurfaceReference => in_table(&objects.surface_references),
         Class::Pool => in_table(&objects.pools),
         Class::Description => in_table(&objects.descriptions),
-        Class::Texture => named(objects.textures.has(id)),
-        Class::Surface => named(objects.surfaces.has(id)),
+        Class::Texture | Class::Surface => {
+            let home = session.contexts.home(ContextId(key.context));
+            let values = if key.class == Class::Texture { &objects.textures } else { &objects.surfaces };
+            named(values.has(id, home))
+        }
         Class::Link => named(session.links.has(id)),
         Class::Handle { library, kind } => session.vendor.handle(library, kind, id).map(Identity::Object),
         Class::Graph | Class::Node | Class::Exec | Class::UserObject => None,

@@ -168,15 +168,34 @@ pub struct Host {
     pub device: [u8; 64],
 }
 
+/// The head of the devices that a session sees. Their names follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Devices {
+    /// The number of the one that it uses.
+    pub used: u64,
+}
+
+/// Returns the names of the devices that a session sees, with zeros behind each.
+///
+/// Errors: the driver's.
+pub fn names(session: &SessionState) -> io::Result<Vec<[u8; 64]>> {
+    let name = |number| {
+        let name = session.device(number).and_then(|device| name_of(&session.gpu, device));
+        let name = name.map_err(|error| malformed(&error.to_string()))?;
+        let mut shortened = [0; 64];
+        shortened.copy_from_slice(&name[..64]);
+        Ok(shortened)
+    };
+    (0..session.devices.len() as u32).map(name).collect()
+}
+
 impl Host {
     /// Describes this host.
     ///
     /// Errors: the driver's.
     pub fn of(session: &SessionState, stopped_at: f64) -> io::Result<Self> {
-        let name = session.device(0).and_then(|device| name_of(&session.gpu, device));
-        let name = name.map_err(|error| malformed(&error.to_string()))?;
-        let mut device = [0; 64];
-        device.copy_from_slice(&name[..64]);
+        let device = names(session)?.first().copied().ok_or_else(|| malformed("there is no device"))?;
         Ok(Self { stopped_at, device })
     }
 

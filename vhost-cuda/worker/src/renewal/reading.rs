@@ -15,7 +15,7 @@ use vhost_cuda_common::link::{Frame, MAX_ENTRIES, MAX_PAYLOAD_BYTES, TO_CALL, To
 use vhost_cuda_common::parts::{self, kind, malformed, read_rows};
 use vhost_cuda_common::statistics;
 use virtio_cuda_protocol::transport::MemEntry;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::form;
 use crate::gpu::CudaError;
@@ -68,6 +68,8 @@ struct Tables {
     /// The pages of areas that are mapped later.
     later: Vec<(u64, Vec<MemEntry>)>,
     host: Option<form::Host>,
+    /// The number of the device that it uses, if it sees several.
+    used: Option<u32>,
     created: Vec<CreatedRow>,
     mappings: Vec<MappingRow>,
     regions: Vec<RegionRow>,
@@ -109,8 +111,8 @@ pub fn session(
     let is_new = session.suspension.suspended.lock().is_none()
         && session.contexts.all().is_empty()
         && session.allocations().ranges().next().is_none();
-    if !is_new || session.devices.len() != 1 {
-        return Err(malformed("this worker has a session, or several devices"));
+    if !is_new {
+        return Err(malformed("this worker has a session"));
     }
     session.allocations().quota.enter();
     let (mut tables, mut part, mut last) = (Tables::default(), Vec::new(), kind::STATE);
@@ -213,6 +215,14 @@ impl Tables {
                     )));
                 }
                 self.host = Some(there).filter(|host| host.stopped_at.is_finite());
+            }
+            kind::DEVICES if self.used.is_none() => {
+                let (head, there) = form::Devices::read_from_prefix(part).map_err(|_| cut())?;
+                let here = form::names(session)?;
+                if here.len() < 2 || here.as_bytes() != there {
+                    return Err(malformed("it sees other devices than those of this host"));
+                }
+                self.used = Some(u32::try_from(head.used).map_err(|_| cut())?);
             }
             kind::TEXT => {
                 let (head, text) = form::Text::read_from_prefix(part).map_err(|_| cut())?;
@@ -329,7 +339,10 @@ impl Tables {
         state: &form::State,
         most: u64,
     ) -> Result<(Entered, Suspended), String> {
-        let device = session.device(0).map_err(failed("there is no device"))?;
+        if self.used.is_none() && session.devices.len() > 1 {
+            return Err("it sees one device, and this worker several".to_owned());
+        }
+        let device = session.device(self.used.unwrap_or(0)).map_err(failed("there is no device"))?;
         let is_closed = session.gate.close(Instant::now() + SOON) && session.gate.seal(Instant::now() + SOON);
         if !is_closed {
             return Err("calls are under way".to_owned());
@@ -494,7 +507,7 @@ impl Tables {
         }
         let retains = self.retains.drain(..).filter(|row| row.number > 0);
         let retains = Retains::of(retains.map(|row| (device, row.number, row.flags)).collect());
-        let target = deep::target(session).map_err(failed("the device does not answer"))?;
+        let target = deep::target(session, device).map_err(failed("the device does not answer"))?;
         let again = Again::of(session, target, std::mem::take(&mut self.calls).all())?;
         let registration = |one: form::Registration| Registration {
             base: one.base,
@@ -505,7 +518,7 @@ impl Tables {
         let registrations = self.registrations.drain(..).map(registration).collect();
         let times = self.times.drain(..).filter(|time| time.at.is_finite());
         session.suspension.times.lock().past.extend(times.map(|time| (time.event, time.at)));
-        Ok(Deep { again, variables: std::mem::take(&mut self.variables), retains, registrations })
+        Ok(Deep { device, again, variables: std::mem::take(&mut self.variables), retains, registrations })
     }
 
     fn restore_threads(&mut self, session: &'static SessionState) -> Result<Vec<Thread>, String> {

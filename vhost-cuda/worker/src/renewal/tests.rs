@@ -114,7 +114,7 @@ fn facts(session: &SessionState) -> Facts {
     let contents = now.store.stored().map(|(address, room)| {
         let mut chunk = vec![0; crate::suspend::room::CHUNK];
         // SAFETY: a room of the store, which nobody changes here.
-        unsafe { room.load(&mut chunk) };
+        unsafe { room.load(&mut chunk) }.unwrap();
         (address, chunk)
     });
     // One lock after the other.

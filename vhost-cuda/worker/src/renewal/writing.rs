@@ -29,9 +29,6 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
     if !session.sharing.is_unused() {
         return Some("it shares memory or events with other processes");
     }
-    if !session.thresholds.lock().is_empty() {
-        return Some("thresholds of memory pools are not carried");
-    }
     CALLBACKS.tickets().is_none().then_some("functions of the program are due, or run")
 }
 
@@ -69,19 +66,23 @@ pub fn session(
         let host = form::Host::of(session, at as f64 / 1e6)?;
         write(&mut to, kind::HOST, &[host.as_bytes()])?;
     }
-    for piece in now.graphs.chunks(parts::MAX_BYTES as usize) {
-        write(&mut to, kind::GRAPHS, &[piece])?;
-    }
     let most = parts::MAX_BYTES as usize - size_of::<form::Text>();
     session.output.read(most, |fd, text| {
         let head = form::Text { fd: fd.into() };
         write(&mut to, kind::TEXT, &[head.as_bytes(), text])
     })?;
+    for piece in now.graphs.chunks(parts::MAX_BYTES as usize) {
+        write(&mut to, kind::GRAPHS, &[piece])?;
+    }
     let held = held_files(session, now).ok_or_else(|| malformed("a part of its memory is on the card"))?;
+    let addresses: Vec<u64> = held.iter().map(|(address, _)| *address).collect();
+    write_rows(&mut to, kind::HELD, &addresses)?;
+    if session.devices.len() > 1 {
+        let (head, names) = (form::Devices { used: deep.device as u64 }, form::names(session)?);
+        write(&mut to, kind::DEVICES, &[head.as_bytes(), names.as_bytes()])?;
+    }
     if !held.is_empty() {
         let Some(Way::Card(socket)) = way else { return Err(malformed("its memory is on the card")) };
-        let addresses: Vec<u64> = held.iter().map(|(address, _)| *address).collect();
-        write_rows(&mut to, kind::HELD, &addresses)?;
         write(&mut to, kind::END, &[])?;
         to.flush()?;
         return held::send(&socket, &held).map(|()| 0);
@@ -190,7 +191,7 @@ fn memory(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result
 }
 
 fn objects(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result<()> {
-    // There is one device.
+    // They are of the only device that it uses.
     let retains = deep.retains.all().iter().map(|&(_, number, flags)| form::Retains { number, flags });
     write_rows(&mut to, kind::RETAINS, &retains.collect::<Vec<_>>())?;
     for step in &deep.again.0 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes the objects of a session again ([`crate::recipe`]), in its own worker, after all of them have ended.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use log::{debug, error};
 use virtio_cuda_protocol::cuda::table::MAX_RESULTS;
-use virtio_cuda_protocol::cuda::{LibraryId, ModuleId, Reader, Writer};
+use virtio_cuda_protocol::cuda::{ContextId, LibraryId, ModuleId, Reader, Writer};
 
 use crate::call::{CallContext, ThreadState};
 use crate::dispatch::dispatch;
@@ -14,8 +14,8 @@ use crate::gpu::{CuResult, CudaError};
 use crate::handlers::graph;
 use crate::handlers::module::image::Load;
 use crate::memory::bulk::{BulkIn, BulkOut};
-use crate::recipe::again::restart;
-use crate::recipe::kept::{Bulk, Call};
+use crate::recipe::again::{MAX_NUMBER, restart};
+use crate::recipe::kept::{Bulk, Call, Key};
 use crate::recipe::steps::{Again, Step};
 use crate::recipe::{Class, Rule, library, note, rule};
 use crate::state::SessionState;
@@ -32,15 +32,18 @@ const LONGEST: usize = 4;
 /// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
 pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()> {
     restart(&session.recipe);
-    let mut thread = ThreadState::default();
+    let (mut thread, mut fillers) = (ThreadState::default(), Fillers::default());
     let mut times: HashMap<&str, (u32, Duration)> = HashMap::new();
+    // Objects of libraries with addresses of memory that has ended. The program could not use them either.
+    let mut unusable = HashSet::new();
     let outcome = calls.0.iter().try_for_each(|step| {
         let begun = Instant::now();
-        let outcome = call_again(step, session, &mut thread);
+        let outcome = call_again(step, session, &mut thread, &mut fillers, &mut unusable);
         let (count, time) = times.entry(step.call.opcode.name()).or_default();
         (*count, *time) = (*count + 1, *time + begun.elapsed());
         outcome
     });
+    fillers.end(session, &mut thread);
     let mut times: Vec<_> = times.into_iter().collect();
     times.sort_unstable_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
     for step in calls.0.iter().filter(|step| step.call.ends && outcome.is_ok()) {
@@ -54,13 +57,68 @@ pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()>
     outcome
 }
 
-fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadState) -> CuResult<()> {
+/// Textures and surfaces that hold the numbers of others that had ended, with their contexts.
+#[derive(Default)]
+struct Fillers(Vec<(Class, u64, ContextId)>);
+
+impl Fillers {
+    /// Makes a call. The driver numbers textures and surfaces, the lowest free number first, and programs have stored the numbers. So
+    /// those that get a lower one stay until [`Self::end`], and the call is made once more.
+    fn make(&mut self, step: &Step, cx: &mut CallContext<'_>, writer: &mut Writer<'_>) -> CuResult<()> {
+        let Call { opcode, arguments, context, .. } = &step.call;
+        let Key { class, id: wanted, .. } = step.key;
+        if !matches!(class, Class::Texture | Class::Surface) {
+            return dispatch(*opcode, cx, Reader::new(arguments), writer);
+        }
+        loop {
+            let mut number = [0; size_of::<u64>()];
+            dispatch(*opcode, cx, Reader::new(arguments), &mut Writer::new(&mut number))?;
+            let made = u64::from_le_bytes(number);
+            if made == wanted {
+                return writer.bytes(&number).map_err(|_| CudaError::INVALID_VALUE);
+            }
+            self.0.push((class, made, *context));
+            // All lower ones are taken, or the driver numbers them in another way.
+            if made > wanted || self.0.len() as u64 > 2 * MAX_NUMBER {
+                return Err(CudaError::INVALID_HANDLE);
+            }
+        }
+    }
+
+    /// Ends them.
+    fn end(self, session: &'static SessionState, thread: &mut ThreadState) {
+        for (class, number, context) in self.0 {
+            let ended = thread.make_current(session, context).and_then(|()| match class {
+                Class::Texture => {
+                    session.objects.textures.remove(number, context.0)?;
+                    session.gpu.cuTexObjectDestroy(number)
+                }
+                _ => {
+                    session.objects.surfaces.remove(number, context.0)?;
+                    session.gpu.cuSurfObjectDestroy(number)
+                }
+            });
+            thread.held.release();
+            if let Err(error) = ended {
+                debug!("a texture or surface of another number does not end: {error}");
+            }
+        }
+    }
+}
+
+fn call_again(
+    step: &Step,
+    session: &'static SessionState,
+    thread: &mut ThreadState,
+    fillers: &mut Fillers,
+    unusable: &mut HashSet<Key>,
+) -> CuResult<()> {
     let Call { opcode, context, arguments, bulk, .. } = &step.call;
     let bulk_in: &[u8] = match bulk {
         Bulk::Bytes(bytes) => bytes,
         Bulk::Image(_) => &[],
     };
-    thread.number = step.call.thread;
+    (thread.number, thread.library_failed) = (step.call.thread, false);
     let mut cx = CallContext {
         session,
         thread,
@@ -86,14 +144,16 @@ fn call_again(step: &Step, session: &'static SessionState, thread: &mut ThreadSt
             *cx.thread.image.borrow_mut() = Some(known.clone());
             Ok(())
         }
-        _ => dispatch(*opcode, &mut cx, Reader::new(arguments), &mut writer),
+        _ => fillers.make(step, &mut cx, &mut writer),
     });
     cx.thread.held.release();
     let rule = rule(*opcode);
+    let has_failed = rule == Some(&Rule::OfLibrary) && cx.thread.library_failed;
+    if has_failed && (library::may_fail(arguments, bulk_in) || unusable.contains(&step.key)) {
+        unusable.insert(step.key);
+        return Ok(());
+    }
     let outcome = outcome.and_then(|()| match rule {
-        Some(Rule::OfLibrary) if cx.thread.library_failed && !library::may_fail(arguments, bulk_in) => {
-            Err(CudaError::INVALID_HANDLE)
-        }
         // The program may have stored them.
         Some(Rule::Makes(_)) if step.image.is_none() && *writer.written() != *step.call.results => {
             Err(CudaError::INVALID_HANDLE)

@@ -8,6 +8,7 @@
 //! A session that could lose contents stays suspended as it is ([`Deep::begin`]). Until all objects are there again the list
 //! of calls stays: a resumption that fails ends what it has made, and can be repeated.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use crate::memory::allocations::Origin;
 use crate::memory::footprint::Target;
 use crate::memory::window::Registration;
 use crate::objects::contexts::Retains;
+use crate::recipe::Class;
 use crate::recipe::steps::Again;
 use crate::recipe::variables::{Finder, Variables};
 use crate::run::callbacks::cut_ties;
@@ -104,7 +106,8 @@ impl Deep {
             return Err("calls of the program do not end".to_owned());
         }
         let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
-            let target = target(session).map_err(|error| error.to_string())?;
+            let device = only_device(session, now)?;
+            let target = target(session, device).map_err(|error| error.to_string())?;
             let mut steps = Steps::begin();
             let again = Again::take(session, target)?;
             steps.end("the recipe is taken");
@@ -117,7 +120,7 @@ impl Deep {
             if now.graphs.is_empty() {
                 now.graphs = describe(session)?;
             }
-            Ok(Self { again, variables, retains: Retains::default(), registrations: Vec::new() })
+            Ok(Self { device, again, variables, retains: Retains::default(), registrations: Vec::new() })
         });
         let mut deep = taken.inspect_err(|_| {
             if now.graphs.is_empty() {
@@ -148,6 +151,11 @@ impl Deep {
             context.close();
             session.close_context(*name);
         }
+        let has_pools = self.again.0.iter().any(|step| step.key.class == Class::Pool);
+        if has_pools && let Ok((pool,)) = gpu.cuDeviceGetDefaultMemPool(self.device) {
+            // What is freed there may be kept, whatever contexts end.
+            let _ = gpu.cuMemPoolTrimTo(pool, 0);
+        }
         session.objects.take_all();
         drop(closed);
         end_warm(session);
@@ -157,7 +165,7 @@ impl Deep {
             thread::sleep(LOOK);
         }
         steps.end("contexts have ended");
-        reset(session);
+        reset(session, self.device);
         steps.end("the context of libraries has ended");
         retains
     }
@@ -178,9 +186,8 @@ impl Deep {
             Err(error) => {
                 // The retains of the beginning stay.
                 self.end_objects(session);
-                let device = session.device(0)?;
                 Err(if error == CudaError::OUT_OF_MEMORY {
-                    Unmoved::DeviceMemory(device)
+                    Unmoved::DeviceMemory(self.device)
                 } else {
                     error.into()
                 })
@@ -229,8 +236,9 @@ pub fn make_graphs(
         make(session, graphs).map_err(|failure| {
             error!("graphs cannot be made again: {failure}");
             end_graphs(session);
-            match (failure, session.device(0)) {
-                (CudaError::OUT_OF_MEMORY, Ok(device)) => Unmoved::DeviceMemory(device),
+            let context = session.contexts.all().pop();
+            match (failure, context) {
+                (CudaError::OUT_OF_MEMORY, Some(context)) => Unmoved::DeviceMemory(context.device),
                 _ => failure.into(),
             }
         })?;
@@ -270,10 +278,9 @@ fn end_warm(session: &SessionState) {
     }
 }
 
-/// Resets the primary context if it is there still: NVIDIA's libraries retain it until the process ends. What a call uses stays.
-fn reset(session: &SessionState) {
-    let reset = session.device(0).and_then(|device| {
-        let (_, is_active) = session.gpu.cuDevicePrimaryCtxGetState(device)?;
+/// Resets the primary context of a device if it is there still: NVIDIA's libraries retain it until the process ends. What a call uses stays.
+fn reset(session: &SessionState, device: i32) {
+    let reset = session.gpu.cuDevicePrimaryCtxGetState(device).and_then(|(_, is_active)| {
         let is_used = !session.contexts.lock().is_empty();
         if is_active == 0 || is_used { Ok(()) } else { session.gpu.cuDevicePrimaryCtxReset_v2(device) }
     });
@@ -311,9 +318,6 @@ fn register(session: &SessionState, registration: &Registration) -> CuResult<()>
 /// Returns the reason if the session has something that ends with its contexts and that no recipe makes again. The gate is sealed.
 fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     let is_away = session.placed.lock().is_away() && now.created.iter().all(|(_, part)| !part.exists());
-    if session.devices.len() != 1 {
-        return Some("it has several devices");
-    }
     if !is_away || session.reservations().has_others(&now.created) {
         return Some("a part of its memory stays on the card");
     }
@@ -336,11 +340,24 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     reasons.next()
 }
 
-/// Returns the session's device.
+/// Returns the only device that the session uses: the first one if it uses none.
+///
+/// Errors: the reason, for people; that of a session that uses several.
+fn only_device(session: &SessionState, now: &Suspended) -> Result<i32, String> {
+    let mut devices: BTreeSet<i32> = session.contexts.all().iter().map(|context| context.device).collect();
+    devices.extend(now.created.iter().map(|(_, part)| part.device()));
+    let mut devices = devices.into_iter();
+    match (devices.next(), devices.next()) {
+        (Some(_), Some(_)) => Err("it uses several devices".to_owned()),
+        (Some(device), None) => Ok(device),
+        (None, _) => session.device(0).map_err(|error| error.to_string()),
+    }
+}
+
+/// Returns what code the device of a session runs.
 ///
 /// Errors: the driver's.
-pub fn target(session: &SessionState) -> CuResult<Target> {
-    let device = session.device(0)?;
+pub fn target(session: &SessionState, device: i32) -> CuResult<Target> {
     let [major, minor] = COMPUTE_CAPABILITY;
     let number = |attribute| Ok(session.gpu.cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs());
     Ok(Target { architecture: number(major)? * 10 + number(minor)?, ptx_only: session.emulated })

@@ -208,12 +208,13 @@ impl Pages {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (first, used) = (area.first_room(), places.len());
+        // SAFETY: a room of what is one of `lent` next, and stays mapped while any is taken.
+        let room = |place: &u64| unsafe { Room::of(&area, first + *place as usize) };
+        let rooms = places.iter().map(room).collect();
         if used > 0 {
             self.state.lock().lent.insert(first, Lent { area, used });
         }
-        // SAFETY: a room of one of `lent`, which stays mapped while any is taken.
-        let room = |place: &u64| unsafe { Room::at(first + *place as usize, false) };
-        Ok(places.iter().map(room).collect())
+        Ok(rooms)
     }
 
     /// Gives a room back that was taken. In the pool its pages stay.

@@ -96,7 +96,7 @@ fn pages_that_are_too_many_go_back_to_the_kernel() {
     settled(&pages, [1, 3, 0, 0]);
     let mut contents = vec![0; CHUNK];
     // SAFETY: as above.
-    unsafe { room.load(&mut contents) };
+    unsafe { room.load(&mut contents) }.unwrap();
     assert!(contents.iter().all(|byte| *byte == 7), "what is in use stays");
     pages.give(room);
     settled(&pages, [0, 0, 0, 0]);

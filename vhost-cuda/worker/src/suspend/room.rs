@@ -25,6 +25,8 @@ pub struct Room {
     address: usize,
     /// True if the block that it lies in was registered with the driver, so that the device copies without a buffer between.
     is_registered: bool,
+    /// True if it lies in a file of saved contents, and can only be read.
+    is_saved: bool,
 }
 
 impl Room {
@@ -34,7 +36,16 @@ impl Room {
     ///
     /// The invariant.
     pub unsafe fn at(address: usize, is_registered: bool) -> Self {
-        Self { address, is_registered }
+        Self { address, is_registered, is_saved: false }
+    }
+
+    /// The room at `address`, which is in `area`.
+    ///
+    /// # Safety
+    ///
+    /// The invariant.
+    pub unsafe fn of(area: &Area, address: usize) -> Self {
+        Self { address, is_registered: false, is_saved: area.is_saved }
     }
 
     /// Its address.
@@ -45,6 +56,11 @@ impl Room {
     /// Returns whether the device can copy to it and from it.
     pub fn is_registered(self) -> bool {
         self.is_registered
+    }
+
+    /// Returns whether it can only be read.
+    pub fn is_saved(self) -> bool {
+        self.is_saved
     }
 
     /// Returns whether `other` begins where this room ends, in the same registered block.
@@ -59,30 +75,54 @@ impl Room {
     ///
     /// The room must be taken ([`super::pages::Pages::take`]), and nobody else may use it meanwhile.
     pub unsafe fn store(self, chunk: &[u8]) {
-        assert_eq!(chunk.len(), CHUNK, "a whole chunk");
+        assert!(chunk.len() == CHUNK && !self.is_saved, "a whole chunk, to a room that can be written");
         // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
         unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), self.address as *mut u8, CHUNK) }
     }
 
     /// Copies the chunk to a buffer.
     ///
+    /// Errors: as for [`Self::copy_from`].
+    ///
     /// # Safety
     ///
-    /// As for [`Self::store`].
-    pub unsafe fn load(self, chunk: &mut [u8]) {
+    /// The room must be taken, and nobody may write to it meanwhile.
+    pub unsafe fn load(self, chunk: &mut [u8]) -> io::Result<()> {
         assert_eq!(chunk.len(), CHUNK, "a whole chunk");
+        self.bring()?;
         // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
         unsafe { std::ptr::copy_nonoverlapping(self.address as *const u8, chunk.as_mut_ptr(), CHUNK) }
+        Ok(())
     }
 
     /// Copies the chunk of another room to this one.
     ///
+    /// Errors: that one lies in a file of saved contents, which the kernel cannot read, or which has been cut.
+    ///
     /// # Safety
     ///
     /// As for [`Self::store`], for both.
-    pub unsafe fn copy_from(self, other: Self) {
+    pub unsafe fn copy_from(self, other: Self) -> io::Result<()> {
+        assert!(!self.is_saved, "a room that can be written");
+        other.bring()?;
         // SAFETY: both are as long as a chunk (invariant), and no two rooms overlap; the caller vouches for the rest.
         unsafe { std::ptr::copy_nonoverlapping(other.address as *const u8, self.address as *mut u8, CHUNK) }
+        Ok(())
+    }
+
+    /// Has the kernel read a chunk of a file, all at once. Without that, a file that was cut would end this process by a signal. One that
+    /// is cut just then still does.
+    fn bring(self) -> io::Result<()> {
+        if !self.is_saved {
+            return Ok(());
+        }
+        // SAFETY: a mapping (invariant), of which the call changes nothing.
+        if unsafe { libc::madvise(self.address as *mut _, CHUNK, libc::MADV_POPULATE_READ) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        // Kernels before 5.14 do not know the call.
+        if error.raw_os_error() == Some(libc::EINVAL) { Ok(()) } else { Err(error) }
     }
 
     /// Changes the first byte, as broken memory would.
@@ -97,12 +137,14 @@ impl Room {
 ///
 /// # Invariants
 ///
-/// `base` is the address of a mapping of `bytes` bytes that this value owns, and whose pages nobody takes away: those of a file of the
-/// operator's only its user could, and this process would end.
+/// `base` is the address of a mapping of `bytes` bytes that this value owns. Nobody can take its pages away, unless it is that of a file of
+/// the operator's: then this process would end.
 #[derive(Debug)]
 pub struct Area {
     base: usize,
     bytes: usize,
+    /// True for a file of saved contents, which can only be read.
+    is_saved: bool,
 }
 
 impl Area {
@@ -123,20 +165,36 @@ impl Area {
         // A hint: fewer faults and fewer page tables.
         // SAFETY: the new mapping.
         unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
-        Ok(Self { base: base as usize, bytes })
+        Ok(Self { base: base as usize, bytes, is_saved: false })
     }
 
     /// Maps a file in memory of the daemon's, which has sealed its length, or of the operator's. It has a room for each whole chunk.
     ///
     /// Errors: it is too short, or the process gets no more addresses.
     pub fn of_file(file: &File) -> io::Result<Self> {
+        Self::map(file, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Maps a file of saved contents, which others map, too. Its rooms can only be read.
+    ///
+    /// Errors: as for [`Self::of_file`].
+    pub fn of_saved(file: &File) -> io::Result<Self> {
+        if !file.metadata()?.len().is_multiple_of(CHUNK_BYTES) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut area = Self::map(file, libc::PROT_READ)?;
+        area.is_saved = true;
+        Ok(area)
+    }
+
+    fn map(file: &File, protection: libc::c_int) -> io::Result<Self> {
         let count = file.metadata()?.len() / CHUNK_BYTES;
         if count == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let area = Self::new(count as usize, CHUNK)?;
         let (first, bytes) = (area.first_room() as *mut _, area.bytes - CHUNK);
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: it replaces a part of the new mapping, which nobody uses. The file stays as long as it is.
         let mapped = unsafe { libc::mmap(first, bytes, protection, flags, file.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED {

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 
 use log::debug;
-use vhost_cuda_common::link::{Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
+use vhost_cuda_common::link::{ALREADY_SAVED, Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
 use vhost_cuda_common::parts::{self, Contents, kind, malformed, read_rows};
 use vhost_cuda_common::recipes::Description;
 use zerocopy::{FromBytes, IntoBytes};
@@ -29,10 +29,13 @@ use crate::state::SessionState;
 pub fn lend(session: &SessionState, frame: &mut Frame) {
     let way = frame.file.take().and_then(|file| match file.metadata() {
         Ok(metadata) if metadata.file_type().is_socket() => Some(Way::Card(OwnedFd::from(file).into())),
-        _ => Area::of_file(&file)
-            .inspect_err(|error| debug!("a file for contents cannot be mapped: {error}"))
-            .ok()
-            .map(Way::Memory),
+        _ => {
+            let is_saved = frame.header.flags & ALREADY_SAVED != 0;
+            let area = if is_saved { Area::of_saved(&file) } else { Area::of_file(&file) };
+            area.inspect_err(|error| debug!("a file for contents cannot be mapped: {error}"))
+                .ok()
+                .map(Way::Memory)
+        }
     });
     *session.suspension.lent.lock() = way.map(|way| (frame.header.id, way));
 }
@@ -123,7 +126,7 @@ pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
     let mut chunk = vec![0; CHUNK];
     for (address, room) in store.stored() {
         // SAFETY: a room of the store, which is not changed meanwhile; moves wait.
-        unsafe { room.load(&mut chunk) };
+        unsafe { room.load(&mut chunk) }?;
         parts::write(&mut to, kind::CHUNK, &[&address.to_le_bytes(), &chunk])?;
     }
     parts::write(&mut to, kind::END, &[])?;
@@ -201,6 +204,7 @@ pub fn load_after(
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileExt, MetadataExt};
     use std::sync::Arc;
 
@@ -230,7 +234,7 @@ mod tests {
         let mut chunk = vec![0; CHUNK];
         let mut of_room = |(address, room): (u64, crate::suspend::room::Room)| {
             // SAFETY: a room of the store.
-            unsafe { room.load(&mut chunk) };
+            unsafe { room.load(&mut chunk) }.unwrap();
             (address, chunk[0], chunk[CHUNK - 1])
         };
         store.stored().map(&mut of_room).collect()
@@ -299,6 +303,52 @@ mod tests {
         }
         drop(other);
         assert_eq!(contents(&store), before, "one that ends takes nothing from the others");
+    }
+
+    #[test]
+    fn stores_with_one_saved_file_leave_it_as_it_is() {
+        let writable = memory_file(c"saved").unwrap();
+        for (place, byte) in [(0, 1), (1, 2), (2, 3)] {
+            writable.write_all_at(&vec![byte; CHUNK], place * CHUNK_BYTES).unwrap();
+        }
+        let file = File::open(format!("/proc/self/fd/{}", writable.as_raw_fd())).unwrap();
+        assert!(Area::of_file(&file).is_err(), "it can only be read");
+        let mut stream = Vec::new();
+        let place =
+            |chunk: u64, at: u64| Place { address: AT + chunk * CHUNK_BYTES, offset: at * CHUNK_BYTES };
+        let head = Contents { name: NAME, chunks: 3 };
+        parts::write(&mut stream, kind::CONTENTS, &[head.as_bytes()]).unwrap();
+        parts::write_rows(&mut stream, kind::PLACES, &[place(0, 0), place(2, 1), place(64, 2)]).unwrap();
+        parts::write(&mut stream, kind::END, &[]).unwrap();
+        let mut stores = [stored(), stored()];
+        let before = contents(&stores[0]);
+        for store in &mut stores {
+            store.leave();
+            load(&stream[..], NAME, store, Some(Area::of_saved(&file).unwrap())).unwrap();
+            assert_eq!(contents(store), before);
+        }
+        // One session changes a chunk, clears another one, and is suspended again.
+        let parts = [(AT, 3 * CHUNK_BYTES), (AT + 64 * CHUNK_BYTES, CHUNK_BYTES)];
+        let pieces = stores[0].prepare(&parts, &[[9; 2], [0; 2], [0; 2], [4; 2]], [0; 2]).unwrap();
+        let [changed] = pieces[..] else { panic!("{pieces:?}") };
+        assert!(changed.address == AT && !changed.room.unwrap().is_saved());
+        // SAFETY: a room of the store for this chunk.
+        unsafe { changed.room.unwrap().store(&vec![9; CHUNK]) };
+        assert_eq!(contents(&stores[0]), [(AT, 9, 9), (AT + 64 * CHUNK_BYTES, 3, 3)]);
+        assert_eq!(contents(&stores[1]), before);
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [1]);
+        // One that is cut is an error, and no signal.
+        writable.set_len(2 * CHUNK_BYTES).unwrap();
+        let mut chunk = vec![0; CHUNK];
+        // SAFETY: rooms of the store.
+        let loaded = stores[1].stored().map(|(_, room)| unsafe { room.load(&mut chunk) }.is_ok());
+        assert_eq!(loaded.collect::<Vec<_>>(), [true, true, false]);
+        for wrong in [0, CHUNK_BYTES + 1] {
+            writable.set_len(wrong).unwrap();
+            assert!(Area::of_saved(&file).is_err());
+        }
     }
 
     #[test]

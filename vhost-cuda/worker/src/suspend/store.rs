@@ -72,13 +72,19 @@ impl Contents {
         zeros: Digest,
         pieces: &mut Vec<Piece>,
     ) -> io::Result<()> {
+        // The file of saved contents stays as it is.
+        let keeps = |chunk: &Chunk, digest: &Digest| {
+            chunk.room.is_some_and(|room| !room.is_saved() || chunk.digest == *digest)
+        };
         let both = || self.chunks.iter().zip(digests);
-        let missing = both().filter(|(chunk, digest)| chunk.room.is_none() && **digest != zeros).count();
+        let missing = both().filter(|(chunk, digest)| **digest != zeros && !keeps(chunk, digest)).count();
         let mut rooms = self.pages.take(missing)?.into_iter();
         for ((chunk, &digest), index) in self.chunks.iter_mut().zip(digests).zip(0..) {
-            let before = std::mem::replace(chunk, Chunk { digest, ..Chunk::default() });
+            let mut before = std::mem::replace(chunk, Chunk { digest, ..Chunk::default() });
+            if digest == zeros || !keeps(&before, &digest) {
+                before.room.take().into_iter().for_each(|room| self.pages.give(room));
+            }
             if digest == zeros {
-                before.room.into_iter().for_each(|room| self.pages.give(room));
                 continue;
             }
             chunk.room = Some(before.room.or_else(|| rooms.next()).ok_or(io::ErrorKind::OutOfMemory)?);
@@ -216,7 +222,11 @@ impl Store {
                     continue;
                 }
                 // SAFETY: rooms of this store, which is borrowed: each pair is one thread's.
-                unsafe { other.copy_from(*room) };
+                if unsafe { other.copy_from(*room) }.is_err() {
+                    has_failed.store(true, Ordering::Relaxed);
+                    pages.give(other);
+                    continue;
+                }
                 pages.give(std::mem::replace(room, other));
             }
         };
@@ -326,7 +336,7 @@ mod tests {
         assert_eq!(chunks[1], (Piece { address: CHUNK_BYTES, room: None }, ZEROS));
         let mut back = vec![0; CHUNK_BYTES as usize];
         // SAFETY: as above.
-        unsafe { pieces[0].room.unwrap().load(&mut back) };
+        unsafe { pieces[0].room.unwrap().load(&mut back) }.unwrap();
         assert!(back == chunk);
         assert_eq!(store.chunks(5).count(), 0, "unknown");
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::digests::Digest;
 use super::room::{CHUNK_BYTES, Room};
-use crate::gpu::CuResult;
+use crate::gpu::{CuResult, CudaError};
 
 /// The maximum number of threads for a device: about as many as fill its link.
 const MAX_THREADS: usize = 12;
@@ -161,7 +161,7 @@ pub unsafe fn send_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<(
             let contents = carrier.wait(buffer)?;
             // SAFETY: as in `fetch_all`.
             unsafe {
-                room.load(contents);
+                room.load(contents).map_err(|_| CudaError::OPERATING_SYSTEM)?;
                 carrier.send(buffer, address)
             }?;
             buffer = (buffer + 1) % BUFFERS;

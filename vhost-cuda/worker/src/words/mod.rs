@@ -52,7 +52,7 @@ pub struct TextureObject(pub u64);
 
 impl Destroy for TextureObject {
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
-        cx.session.objects.textures.remove(self.0)?;
+        cx.session.objects.textures.remove(self.0, cx.home())?;
         cx.gpu().cuTexObjectDestroy(self.0)
     }
 }
@@ -62,7 +62,7 @@ pub struct SurfaceObject(pub u64);
 
 impl Destroy for SurfaceObject {
     fn destroy(self, cx: &mut CallContext<'_>) -> CuResult<()> {
-        cx.session.objects.surfaces.remove(self.0)?;
+        cx.session.objects.surfaces.remove(self.0, cx.home())?;
         cx.gpu().cuSurfObjectDestroy(self.0)
     }
 }

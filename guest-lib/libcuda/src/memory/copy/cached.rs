@@ -134,7 +134,9 @@ impl Api {
         for spare in &spares {
             self.driver.detach_pages(spare.pages, &spare.pinned);
         }
-        cached || !spares.is_empty()
+        let parked =
+            self.driver.vmm.try_lock().is_some_and(|mut state| self.driver.unpin_parked(&mut state.parked));
+        cached || !spares.is_empty() || parked
     }
 }
 

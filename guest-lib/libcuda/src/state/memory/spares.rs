@@ -11,7 +11,7 @@ use virtio_cuda_client::transport::UserMemory;
 /// Maximum bytes of a spare allocation. Longer memory is not kept.
 pub const MAX_BYTES: u64 = 16 << 20;
 /// Maximum bytes of all spare memory. Limits the pinned memory of the process.
-const ALL_BYTES: usize = 32 << 20;
+pub const ALL_BYTES: usize = 32 << 20;
 
 /// Unused pages that the device keeps.
 #[derive(Debug)]

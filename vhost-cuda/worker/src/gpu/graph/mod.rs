@@ -18,5 +18,5 @@ pub use attribute::{AttributeValue, EVENT_ATTRIBUTES, is_documented};
 pub(super) use attribute::{launch_attribute, value_of};
 pub use capture::{CAPTURE_RELAXED, CheckedOperations, while_current, with_capture_relaxed};
 pub use one_kernel::{Code, OneKernel};
-pub use parameters::NodeParameters;
+pub use parameters::{NodeParameters, UserFunction};
 pub use structure::{Edges, InGraph, Links};

@@ -10,6 +10,7 @@ use virtio_cuda_protocol::cuda::{MemoryOperation, NODE_CONDITIONAL, NODE_MEM_ALL
 use super::super::raw::{RawBatch, RawConditional, RawMemAlloc, RawMemoryOperation};
 use super::super::{CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode, CuResult, Driver};
 use super::capture::plain_operation;
+use super::parameters::UserFunction;
 use super::{Links, NodeParameters};
 
 /// The results for an added node besides its handle.
@@ -98,12 +99,12 @@ impl Driver {
         })
     }
 
-    /// Returns the argument of a host node's function.
-    pub fn host_node(&self, node: CUgraphNode) -> CuResult<u64> {
+    /// Returns a host node's function and its argument.
+    pub fn host_node(&self, node: CUgraphNode) -> CuResult<(Option<UserFunction>, u64)> {
         let mut raw = CUDA_HOST_NODE_PARAMS { fn_: None, userData: null_mut() };
         // SAFETY: the pointer is to a local.
         unsafe { self.cuGraphHostNodeGetParams(node, &raw mut raw) }?;
-        Ok(raw.userData as u64)
+        Ok((raw.fn_, raw.userData as u64))
     }
 
     /// Returns flags and operations of a node that waits for and writes values.

@@ -20,6 +20,13 @@ pub enum Code {
     Kernel(CUkernel),
 }
 
+impl Code {
+    /// Returns the code of a node, which has a function or a kernel.
+    pub fn of(function: CUfunction, kernel: CUkernel) -> Self {
+        if function.is_null() { Self::Kernel(kernel) } else { Self::Function(function) }
+    }
+}
+
 /// The executable graph, and the graph and node that it was created from. The node identifies the parameters.
 ///
 /// # Invariants

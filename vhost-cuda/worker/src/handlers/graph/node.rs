@@ -16,7 +16,7 @@ use virtio_cuda_protocol::cuda::{
 use crate::call::CallContext;
 use crate::gpu::{
     CUarray, CUfunction, CUgraph, CUgraphNode, CUkernel, CUuserObject, Code, CuResult, CudaError, Edges,
-    InGraph, Links, NodeParameters,
+    InGraph, Links, NodeParameters, UserFunction,
 };
 use crate::handlers::graph::end_leases;
 use crate::handlers::graph::exec::MOVE;
@@ -184,6 +184,9 @@ fn parameters(cx: &CallContext<'_>, kind: u32, reader: &mut Reader<'_>) -> CuRes
 
 /// Replaces a callback that a later version of a node no longer needs.
 unsafe extern "C" fn nothing(_: *mut std::ffi::c_void) {}
+
+/// The functions of nodes that the program's functions are in.
+const OURS: [UserFunction; 2] = [run_node, nothing];
 
 /// Creates a graph of a copy and the callbacks around it. `shape` defines which callbacks must exist.
 fn wrap(cx: &CallContext<'_>, copy: &MemcpyNode, shape: &MemcpyNode) -> CuResult<CUgraph> {
@@ -543,7 +546,16 @@ pub fn described(
             let node = gpu.memset_node(raw)?;
             encode(&MemsetNode { dst: guest_address(cx, node.dst), ..node })?
         }
-        NODE_HOST => encode(&HostNode { callback: CallbackId(gpu.host_node(raw)?) })?,
+        NODE_HOST => {
+            let (function, data) = gpu.host_node(raw)?;
+            let is_ours =
+                function.is_some_and(|function| OURS.iter().any(|ours| *ours as usize == function as usize));
+            if !is_ours {
+                // A library's own.
+                return Err(CudaError::INVALID_VALUE);
+            }
+            encode(&HostNode { callback: CallbackId(data) })?
+        }
         NODE_WAIT_EVENT | NODE_EVENT_RECORD => {
             let (event,) = if kind == NODE_WAIT_EVENT {
                 gpu.cuGraphEventWaitNodeGetEvent(raw)?

@@ -4,6 +4,7 @@
 mod answers;
 mod arguments;
 mod attempt;
+pub mod captured;
 mod foreign;
 mod made;
 mod measured;
@@ -47,6 +48,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
     }
     let session = cx.session;
     let loaded = session.vendor.get(number)?;
+    let number = function;
     let function = loaded.rows.numbered(function).ok_or(CudaError::INVALID_VALUE)?;
     let Function { name, body, .. } = &loaded.rows.functions[function];
     if session.profile.is_on() {
@@ -64,7 +66,7 @@ pub fn call(cx: &mut CallContext<'_>, number: u32, function: u32) -> CuResult<()
         session.placed.add_rank(cx.gpu(), home.device)?;
     }
     let block = cx.bulk_in.contents()?;
-    let attempt = Attempt { cx, loaded, call, address };
+    let attempt = Attempt { cx, loaded, number, call, address };
     let answers = match attempt.run(&block) {
         Ok(answers) => answers,
         Err(Refusal::Cuda(error)) => return Err(error),
@@ -122,6 +124,7 @@ impl<'a> Attempt<'a> {
         let pattern = self.check_pattern(&slots, &memory, &mut locked)?;
         self.check_capture(&slots, named.first(), &locked)?;
         self.note_stream(&slots, named.first(), &locked);
+        let capture = self.capture(&slots, named.first(), &locked);
         for &(index, kind, contents) in &described_objects {
             let (handle, objects) = self.objects(&named, &mut locked)?;
             let address = objects.of(self.loaded, handle, kind, contents)?;
@@ -162,6 +165,9 @@ impl<'a> Attempt<'a> {
             self.note(named.first(), &slots, &mut locked)?;
             self.take_notes(&slots, &mut memory, &mut locked);
             self.set_pattern(pattern, &slots, &mut locked);
+            if let Some(capture) = capture {
+                self.note_captured(&capture, block);
+            }
         }
         if let Some(place) = self.call.facts.finds {
             for &(_, kind, contents) in &described_objects {

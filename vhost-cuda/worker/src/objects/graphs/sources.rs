@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use virtio_cuda_protocol::cuda::{CallbackId, GraphExecId, GraphId, GraphNodeId, NODE_GRAPH};
 
 use super::Graphs;
-use super::tables::{Exec, Tables};
+use super::tables::{Exec, Node, Tables};
 use crate::gpu::{CUgraph, CUgraphNode, CUuserObject, CuResult, CudaError};
 use crate::objects::Object;
 
@@ -147,7 +147,7 @@ impl Tables {
             return false;
         }
         let (raw, source) = (graph.raw, graph.source.clone());
-        let user_objects = graph.user_objects.clone();
+        let (user_objects, captured) = (graph.user_objects.clone(), graph.captured.clone());
         let copies: Vec<_> = self.nodes.values().filter(|node| node.graph == name).copied().collect();
         self.remove_graph(name);
         let hidden = self.new_handle();
@@ -155,7 +155,7 @@ impl Tables {
         source.is_hidden.store(true, Ordering::Relaxed);
         self.add_graph(hidden, raw as CUgraph, None);
         if let Some(graph) = self.graphs.get_mut(&hidden) {
-            (graph.source, graph.user_objects) = (source, user_objects);
+            (graph.source, graph.user_objects, graph.captured) = (source, user_objects, captured);
         }
         for node in copies.into_iter().filter(|node| node.copy.is_some()) {
             let name = self.new_handle();
@@ -189,9 +189,13 @@ impl Graphs {
 
     /// Notes a change of a node.
     pub fn node_changed(&self, id: GraphNodeId) {
-        if let Ok(graph) = self.graph_name_of(id) {
-            self.changed(graph);
+        let mut tables = self.tables.lock();
+        let Some(&Node { raw, graph, .. }) = tables.nodes.get(&id.0) else { return };
+        if let Some(graph) = tables.graphs.get_mut(&graph) {
+            graph.captured.remove(&raw);
         }
+        drop(tables);
+        self.changed(GraphId(graph));
     }
 
     /// Returns the graph as the source of an executable graph. `None` for one that lies in a node.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use virtio_cuda_protocol::cuda::{FIRST_WORKER_HANDLE, MemcpyNode};
 
 use super::Capturing;
+use super::captured::Place;
 use super::sources::{Made, Source};
 use crate::gpu::{CUgraph, CUgraphNode};
 use crate::objects::{Exclusive, Object, exclusive};
@@ -33,6 +34,8 @@ pub(super) struct Graph {
     pub(super) source: Arc<Source>,
     /// The graph that it is a copy of.
     pub(super) original: Weak<Source>,
+    /// Nodes that calls of libraries have added.
+    pub(super) captured: HashMap<usize, Place>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +126,7 @@ impl Tables {
             user_objects: HashMap::new(),
             source: Source::of(name),
             original: Weak::new(),
+            captured: HashMap::new(),
         };
         self.graphs.insert(name, graph);
     }
@@ -138,6 +142,9 @@ impl Tables {
         {
             // Kept if the driver has meanwhile given the address to a new node of another thread.
             self.node_names.remove(&node.raw);
+            if let Some(graph) = self.graphs.get_mut(&node.graph) {
+                graph.captured.remove(&node.raw);
+            }
         }
         self.remove_inside(name)
     }

@@ -9,8 +9,10 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::IntoBytes;
 
+use super::library::Repeater;
 use super::{
-    AttributeRow, EdgeRow, ExecHead, GraphHead, Head, MAX_BYTES, MAX_DEPTH, NodeHead, References, call,
+    AttributeRow, EdgeRow, ExecHead, GraphHead, Head, MAX_BYTES, MAX_DEPTH, NodeHead, OF_LIBRARY, References,
+    call,
 };
 use crate::call::{CallContext, ThreadState};
 use crate::gpu::{CUgraph, CUgraphNode, CudaError, EVENT_ATTRIBUTES, is_documented};
@@ -37,6 +39,7 @@ struct Describer<'a> {
     /// The nodes, with their names and the graph that lies in no node.
     places: HashMap<usize, (u64, GraphId)>,
     has_children: bool,
+    repeater: Repeater,
 }
 
 /// Returns all graphs of a session in which no call runs. Nothing if there are none.
@@ -68,6 +71,7 @@ pub fn describe(session: &'static SessionState) -> Result<Vec<u8>, String> {
         known: Known::default(),
         places: HashMap::new(),
         has_children: false,
+        repeater: Repeater::new(session, context),
     };
     describer.put(&Head {
         context: context.0,
@@ -142,6 +146,15 @@ impl Describer<'_> {
         let (gpu, graphs) = (self.cx.gpu(), &self.cx.session.graphs);
         let name = graphs.name_node(raw, graph);
         self.places.insert(raw as usize, (name.0, root.name));
+        if let Some(place) = graphs.captured(graph, raw) {
+            let bytes = self.repeater.describe(raw, place)?;
+            let is_kernel = gpu.cuGraphNodeGetType(raw).is_ok_and(|(kind,)| kind == NODE_KERNEL);
+            let attributes = if is_kernel { self.attributes(raw)? } else { Vec::new() };
+            let (kind, length) = (OF_LIBRARY, bytes.len() as u32);
+            self.put(&NodeHead { name: name.0, kind, bytes: length, attributes: attributes.len() as u64 })?;
+            self.put_bytes(&bytes)?;
+            return attributes.iter().try_for_each(|row| self.put(row));
+        }
         let copy = graphs.disguised_copy(name);
         let kind = match copy {
             Some(_) => NODE_MEMCPY,

@@ -6,7 +6,10 @@ use virtio_cuda_protocol::cuda::{
 };
 use zerocopy::FromBytes;
 
-use super::{AttributeRow, EdgeRow, ExecHead, GraphHead, Head, MAX_DEPTH, NodeHead, References, call};
+use super::library::Repeater;
+use super::{
+    AttributeRow, EdgeRow, ExecHead, GraphHead, Head, MAX_DEPTH, NodeHead, OF_LIBRARY, References, call,
+};
 use crate::call::lifecycle::Create;
 use crate::call::{CallContext, ThreadState};
 use crate::gpu::{CuResult, CudaError, Edges, Links, NodeParameters};
@@ -26,6 +29,7 @@ struct Maker<'a> {
     thread: &'a mut ThreadState,
     context: ContextId,
     rest: &'a [u8],
+    repeater: Repeater,
 }
 
 /// Makes the graphs of a session. Its contexts, functions, events and memory are there.
@@ -36,9 +40,11 @@ pub fn make(session: &'static SessionState, bytes: &[u8]) -> CuResult<()> {
     let (mut thread, context) = (ThreadState::default(), ContextId(head.context));
     thread.make_current(session, context)?;
     session.graphs.begin_again(head.named);
-    let mut maker = Maker { session, thread: &mut thread, context, rest };
+    let repeater = Repeater::new(session, context);
+    let mut maker = Maker { session, thread: &mut thread, context, rest, repeater };
     let made = maker.all(&head);
     session.graphs.end_again();
+    drop(maker);
     thread.held.release();
     let gpu = &session.gpu;
     let ties = session.graphs.take_ties();
@@ -138,7 +144,10 @@ impl<'a> Maker<'a> {
         if head.kind == NODE_GRAPH {
             return self.child(graph, node, depth);
         }
-        self.during(bytes, |cx| graph_add_node(cx, graph, node, head.kind, 0))?;
+        match head.kind {
+            OF_LIBRARY => self.repeater.make(graph, node, bytes)?,
+            kind => drop(self.during(bytes, |cx| graph_add_node(cx, graph, node, kind, 0))?),
+        }
         for _ in 0..head.attributes {
             let AttributeRow { id, value } = self.take()?;
             let id = i32::try_from(id).map_err(|_| CudaError::INVALID_VALUE)?;

@@ -6,6 +6,7 @@
 //! called, with their checks.
 
 mod describe;
+mod library;
 mod make;
 
 use virtio_cuda_protocol::cuda::ContextId;
@@ -21,6 +22,9 @@ use crate::state::SessionState;
 pub const MAX_BYTES: usize = 64 << 20;
 /// The maximum number of graphs that lie in each other.
 const MAX_DEPTH: usize = 16;
+
+/// The kind of a node that a library has added ([`library`]).
+const OF_LIBRARY: u32 = 1 << 31;
 
 /// The first bytes. `objects` times [`References`] follow, then `graphs` times [`GraphHead`], then `execs` times [`ExecHead`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -26,6 +26,8 @@ pub struct Attempt<'a> {
     pub cx: &'a CallContext<'a>,
     /// The library.
     pub loaded: &'a Loaded,
+    /// The number of the function.
+    pub number: u32,
     /// The row of the function.
     pub call: &'a Call,
     /// The address of the function.
