@@ -87,6 +87,13 @@ pub mod kind {
     /// The devices that the session sees, if there are several, and which one it uses.
     pub const DEVICES: u16 = 67;
 
+    // The kinds below are those of a file.
+
+    /// Its chunks ([`super::StoredChunk`]).
+    pub const STORED: u16 = 62;
+    /// The end of the file: the place where the parts begin (`u64`).
+    pub const TRAILER: u16 = 63;
+
     // The kinds below are those of the state of a machine.
 
     /// Its queues, and its sessions that do not go along.
@@ -159,6 +166,18 @@ pub struct Place {
     pub address: u64,
     /// The place of its bytes in the file.
     pub offset: u64,
+}
+
+/// A row of the part [`kind::STORED`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct StoredChunk {
+    /// The address of a chunk.
+    pub address: u64,
+    /// The place of its bytes in the file.
+    pub offset: u64,
+    /// BLAKE3 of them.
+    pub digest: [u8; 32],
 }
 
 /// The length of a part's head in bytes.

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `ctl save` and `ctl restore`: the file with the contents of a session.
 //!
-//! The file has its name only when all of it is on the disk, and only then the session gives up what it has in host memory. The worker has
-//! the contents in a file in memory, which comes with the daemon's answer, and their places there go through a pipe.
+//! The file has its name only when all of it is on the disk, and only then the session gives up what it has in host memory. The worker writes
+//! and reads the contents in a file in memory: that one, if it lies in memory, or another one. Their places there go through a pipe.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, BufRead, BufReader, BufWriter, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::cmsg_space;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use super::client::{ask, cannot_reach, connect, next_line};
-use super::contents;
+use super::contents::{self, Saved};
 use super::protocol::{Answer, Request};
+use crate::sessions::session::saving::{contents_bytes, contents_file};
 
-/// The maximum length of the first answer, which comes with descriptors, in bytes.
+/// `TMPFS_MAGIC`.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// The maximum length of the first answer, which comes with a descriptor, in bytes.
 const MAX_ANSWER: usize = 1 << 16;
 
 /// Saves the contents of a session in a file, which must not be there yet. Returns the daemon's answer.
@@ -27,13 +30,23 @@ const MAX_ANSWER: usize = 1 << 16;
 /// Errors: the session has all its contents in host memory still, and there is no file.
 pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Result<String> {
     ensure!(!file.exists(), "{} is there already", file.display());
-    let (mut stream, [pipe, memory]) = begin(control, &Request::Save { session, timeout_ms })?;
-    let places = contents::read_places(BufReader::new(pipe), &memory);
+    let writing = Writing::new(file)?;
+    let cannot = || format!("Cannot write {}", writing.path.display());
+    let (mut stream, pipe, answer) = begin(control, &Request::Save { session, timeout_ms })?;
+    let bytes = answer.sessions.first().map_or(0, |session| session.stored_bytes);
+    let memory = match is_in_memory(&writing.file)? {
+        true => {
+            provide(&writing.file, bytes).with_context(cannot)?;
+            None
+        }
+        false => Some(File::from(contents_file(bytes)?)),
+    };
+    let theirs = memory.as_ref().unwrap_or(&writing.file);
+    give(&stream, theirs)?;
+    let places = contents::read_places(BufReader::new(pipe), theirs);
     checked(&next_line(control, &mut stream)?)?;
     let places = places.context("The worker's answer has no contents")?;
-    let writing = Writing::new(file)?;
-    contents::write(&writing.file, session, &places, &memory)
-        .with_context(|| format!("Cannot write {}", writing.path.display()))?;
+    contents::write(&writing.file, session, &places, memory.as_ref()).with_context(cannot)?;
     writing.finish(file)?;
     let answer = ask(control, &Request::Saved { session })?;
     if let Err(error) = checked(&answer) {
@@ -48,23 +61,47 @@ pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Resul
 /// Errors: the file is there still, unless the session has its contents in host memory.
 pub fn restore(control: &Path, timeout_ms: u32, path: &Path) -> Result<String> {
     let cannot = || format!("Cannot read {}", path.display());
-    let file = File::open(path).with_context(cannot)?;
-    let session = contents::session_of(&file).with_context(cannot)?;
-    let (mut stream, [pipe, memory]) = begin(control, &Request::Restore { session, timeout_ms })?;
-    let read = contents::read(&file, &memory);
-    // Without them the worker refuses the contents. It closes its end if it has seen enough: its reason comes next.
-    if let Ok(places) = &read {
-        let _ = contents::write_places(BufWriter::new(&pipe), places);
-    }
-    drop(pipe);
+    let file = OpenOptions::new().read(true).write(true).open(path).with_context(cannot)?;
+    let saved = Saved::of(&file).with_context(cannot)?;
+    let memory = match is_in_memory(&file)? {
+        true => None,
+        false => Some(File::from(contents_file(saved.bytes())?)),
+    };
+    // The daemon waits for none of this.
+    let places = saved.read(&file, memory.as_ref()).with_context(cannot)?;
+    let request = Request::Restore { session: saved.session, timeout_ms };
+    let (mut stream, pipe, _) = begin(control, &request)?;
+    give(&stream, memory.as_ref().unwrap_or(&file))?;
+    // The worker closes its end if it has seen enough: its reason comes next.
+    let _ = contents::write_places(BufWriter::new(pipe), &places);
     let line = next_line(control, &mut stream)?;
-    read.with_context(cannot)?;
     let sessions = parsed(&line)?.sessions;
     if !sessions.is_empty() && sessions.iter().all(|session| session.state != "saved") {
         fs::remove_file(path).with_context(|| format!("Cannot remove {}", path.display()))?;
     }
     checked(&line)?;
     Ok(line)
+}
+
+/// Returns whether a file lies in memory, so that its pages can be those of the contents.
+fn is_in_memory(file: &File) -> io::Result<bool> {
+    Ok(fstatfs(file)?.f_type as u64 == TMPFS_MAGIC)
+}
+
+/// Gives a file pages for so many bytes of contents. Without them the worker would find only when it writes them that there are none.
+fn provide(file: &File, bytes: u64) -> io::Result<()> {
+    let bytes = contents_bytes(bytes)?;
+    file.set_len(bytes)?;
+    Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
+}
+
+/// Gives the daemon a file for contents.
+fn give(stream: &BufReader<UnixStream>, file: &File) -> Result<()> {
+    stream
+        .get_ref()
+        .send_with_fd(&[0_u8][..], file.as_raw_fd())
+        .context("The daemon does not take a file")?;
+    Ok(())
 }
 
 /// A file that has another name until it is complete. Without [`Self::finish`] it is removed.
@@ -77,13 +114,13 @@ impl Writing {
     fn new(final_path: &Path) -> Result<Self> {
         let name = final_path.file_name().context("The file has no name")?.to_string_lossy();
         let path = final_path.with_file_name(format!(".{name}.{}", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         let file = file.with_context(|| format!("Cannot create {}", path.display()))?;
         Ok(Self { path, file })
     }
 
     /// Gives the file its name, once it is on the disk.
-    fn finish(self, final_path: &Path) -> Result<()> {
+    fn finish(&self, final_path: &Path) -> Result<()> {
         let folder = final_path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let named = self
             .file
@@ -101,32 +138,21 @@ impl Drop for Writing {
     }
 }
 
-/// Sends a request. Returns the connection, and the pipe and the file in memory that come with the first answer.
-fn begin(control: &Path, request: &Request) -> Result<(BufReader<UnixStream>, [File; 2])> {
+/// Sends a request. Returns the connection, and the pipe that comes with the first answer.
+fn begin(control: &Path, request: &Request) -> Result<(BufReader<UnixStream>, File, Answer)> {
     let stream = connect(control, request)?;
     let mut line = vec![0; MAX_ANSWER];
-    let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
-    let mut control_data = RecvAncillaryBuffer::new(&mut room);
-    let mut into = [IoSliceMut::new(&mut line)];
-    let received = recvmsg(&stream, &mut into, &mut control_data, RecvFlags::CMSG_CLOEXEC);
-    let bytes = received.with_context(|| cannot_reach(control))?.bytes;
+    let received = stream.recv_with_fd(&mut line);
+    let (bytes, pipe) = received.with_context(|| cannot_reach(control))?;
     line.truncate(bytes);
-    let mut files = Vec::new();
-    for message in control_data.drain() {
-        if let RecvAncillaryMessage::ScmRights(some) = message {
-            files.extend(some.map(File::from));
-        }
-    }
     let mut stream = BufReader::new(stream);
     if !line.ends_with(b"\n") {
         stream.by_ref().take(MAX_ANSWER as u64).read_until(b'\n', &mut line)?;
     }
-    checked(&String::from_utf8_lossy(&line))?;
-    let files = files
-        .try_into()
-        .ok()
-        .context("The daemon's answer has no file in memory: it is of another release")?;
-    Ok((stream, files))
+    let line = String::from_utf8_lossy(&line);
+    checked(&line)?;
+    let pipe = pipe.context("The daemon's answer has no pipe")?;
+    Ok((stream, pipe, parsed(&line)?))
 }
 
 fn parsed(line: &str) -> Result<Answer> {
@@ -162,6 +188,7 @@ mod tests {
         let writing = Writing::new(&path).unwrap();
         (&writing.file).write_all(b"x").unwrap();
         writing.finish(&path).unwrap();
+        drop(writing);
         assert_eq!((fs::read(&path).unwrap(), files()), (b"x".to_vec(), 1));
     }
 }

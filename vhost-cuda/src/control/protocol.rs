@@ -71,7 +71,8 @@ pub enum Request {
         #[serde(default = "default_timeout")]
         timeout_ms: u32,
     },
-    /// Suspends a session, holds it, and sends its contents through the pipe that comes with the first of two answers.
+    /// Suspends a session, and holds it. After the first of two answers, which comes with a pipe, the client sends a byte with a file in memory,
+    /// as long as the stored contents at least. They go there, and their places through the pipe.
     Save {
         /// A session's number.
         session: u64,
@@ -84,7 +85,8 @@ pub enum Request {
         /// A session's number.
         session: u64,
     },
-    /// Takes the contents of a session through the pipe that comes with the first of two answers, and brings its device memory back.
+    /// Takes the contents of a session, and brings its device memory back. After the first of two answers, which comes with a pipe, the client
+    /// sends a byte with the file in memory that has them, and their places through the pipe.
     Restore {
         /// A session's number.
         session: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sessions whose contents go to a file of the operator's, and come back: the daemon's side. `ctl` has the file, and the worker the
-//! contents; the daemon gives both a file in memory for the contents, and each of them an end of a pipe for their places.
+//! Sessions whose contents go to a file of the operator's, and come back: the daemon's side. `ctl` has a file in memory for the contents, which
+//! the daemon gives to the worker. Both have an end of a pipe for their places there.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 use super::protocol::Answer;
 use super::server::{answer_with, describe, missing, refusal, selected};
 use crate::confine::threads;
-use crate::sessions::session::saving::{Files, contents_file};
+use crate::sessions::session::saving::Files;
 use crate::suspend::suspender::{Member, Suspender};
 
 /// The session of a request, and its time.
@@ -43,9 +43,10 @@ pub fn save(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32) -
     if let Err(error) = suspender.suspend(&member.session, time, true) {
         return Ok(answer(suspender, &member, Some(error)));
     }
-    let Way { reader, writer, memory } = Way::new(member.session.residence().moves().stored_bytes)?;
-    let workers = Files { memory: memory.try_clone()?, pipe: writer };
-    send(client, &answer(suspender, &member, None::<&str>), &Files { memory, pipe: reader })?;
+    let (reader, writer) = pipe()?;
+    send(client, &answer(suspender, &member, None::<&str>), &reader)?;
+    drop(reader);
+    let workers = Files { memory: receive(client)?, pipe: writer };
     Ok(answer(suspender, &member, member.session.write_contents(workers).err()))
 }
 
@@ -68,9 +69,10 @@ pub fn restore(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32
     if !member.session.residence().moves().saved {
         return Ok(answer(suspender, &member, Some("its contents are not in a file")));
     }
-    let Way { reader, writer, memory } = Way::new(member.session.residence().moves().suspended_bytes)?;
-    let workers = Files { memory: memory.try_clone()?, pipe: reader };
-    send(client, &answer(suspender, &member, None::<&str>), &Files { memory, pipe: writer })?;
+    let (reader, writer) = pipe()?;
+    send(client, &answer(suspender, &member, None::<&str>), &writer)?;
+    drop(writer);
+    let workers = Files { memory: receive(client)?, pipe: reader };
     if let Err(error) = suspender.load(&member.session, workers) {
         return Ok(answer(suspender, &member, Some(error)));
     }
@@ -78,31 +80,26 @@ pub fn restore(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32
     Ok(answer(suspender, &member, suspender.resume(&member.session, time).err()))
 }
 
-/// Sends an answer with the client's descriptors.
-fn send(client: &UnixStream, answer: &Answer, files: &Files) -> io::Result<()> {
+/// Sends an answer with the client's end of a pipe.
+fn send(client: &UnixStream, answer: &Answer, pipe: &OwnedFd) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
-    let sent = client.send_with_fds(&[&line[..]], &[files.pipe.as_raw_fd(), files.memory.as_raw_fd()]);
+    let sent = client.send_with_fd(&line[..], pipe.as_raw_fd());
     let sent = sent.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
     io::Write::write_all(&mut { client }, &line[sent..])
 }
 
-/// The descriptors between a client and a worker.
-struct Way {
-    reader: OwnedFd,
-    writer: OwnedFd,
-    memory: OwnedFd,
+/// Receives the file for contents that the client sends after that answer.
+fn receive(client: &UnixStream) -> io::Result<OwnedFd> {
+    let received = client.recv_with_fd(&mut [0]);
+    let (_, file) = received.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+    file.map(OwnedFd::from).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-impl Way {
-    /// Makes them, for so many bytes of contents. This thread is confined, and makes no pipe.
-    fn new(bytes: u64) -> io::Result<Self> {
-        let make = move || {
-            let (reader, writer) = io::pipe()?;
-            Ok(Self { reader: reader.into(), writer: writer.into(), memory: contents_file(bytes)? })
-        };
-        let (said, made) = channel();
-        threads::outside(move || drop(said.send(make())));
-        made.recv().map_err(io::Error::other)?
-    }
+/// Makes a pipe. This thread is confined, and makes none.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (said, made) = channel();
+    threads::outside(move || drop(said.send(io::pipe())));
+    let (reader, writer) = made.recv().map_err(io::Error::other)??;
+    Ok((reader.into(), writer.into()))
 }

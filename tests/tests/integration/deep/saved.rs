@@ -48,11 +48,13 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn contents_come_back_from_a_file(kit: &Kit) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("saved");
+    // The file's pages are those of the contents, and they are not.
+    let folders = [tempfile::tempdir_in("/dev/shm")?, tempfile::tempdir()?];
     let controlled = Controlled::start_copy(kit, &["--gpus", "0"])?;
     let program = controlled.program(kit, &["16", "idle"])?;
     for round in 0..3 {
+        let folder = &folders[round % 2];
+        let file = folder.path().join("saved");
         save(kit, &controlled, &program, &file)?.expect_exit(0)?;
         let about = fs::metadata(&file)?;
         ensure!(about.permissions().mode() & 0o777 == 0o600 && about.len() > BYTES, "{about:?}");
@@ -98,9 +100,11 @@ fn a_wrong_file_changes_nothing(kit: &Kit) -> Result<()> {
     let [first, second] = [fs::read(path("first"))?, fs::read(path("second"))?];
     let middle = first.len() / 2;
     let damaged = [&first[..middle], &[first[middle] ^ 1], &first[middle + 1..]].concat();
-    // The first part names the session, and the others are those of another one.
-    let part = 48 + 8;
-    let of_other = [&first[..part], &second[part..]].concat();
+    // The first part names the session, and the rest is of another one. The last part says where it is.
+    let begin =
+        first.last_chunk().map(|place| u64::from_le_bytes(*place) as usize).context("a short file")?;
+    let part = begin..begin + 48 + 8;
+    let of_other = [&second[..part.start], &first[part.clone()], &second[part.end..]].concat();
     for (name, contents) in [
         ("empty", &[][..]),
         ("none", b"VCSP is how it begins"),

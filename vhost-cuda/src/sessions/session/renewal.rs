@@ -37,6 +37,7 @@ use super::{Assigned, Fresh, Outgoing, Phase, Session, State};
 use crate::confine::threads;
 use crate::hand_over::freeze;
 use crate::sessions::process::Worker;
+use crate::sessions::residence::Moves;
 
 /// The wake-ups that a worker may send before it says that it has the session: one of the suspension that it enters.
 const WAKES: u32 = 1;
@@ -139,12 +140,21 @@ impl Session {
         assign: impl FnOnce(&Worker) -> io::Result<()>,
         has_left: &mut bool,
     ) -> Result<(), RenewalError> {
-        let stored = self.residence.moves().stored_bytes;
+        let Moves { stored_bytes: stored, suspended_bytes, .. } = self.residence.moves();
         let limit = time_of(stored);
-        let is_shared = self.shares_contents(&fresh.worker);
+        let is_shared = suspended_bytes.max(stored) > 0 && self.shares_contents(&fresh.worker);
         let [contents, theirs] = match is_shared.then_some(stored) {
             None => [None, None],
-            Some(0) => UnixStream::pair().map(|(one, other)| [Some(one.into()), Some(other.into())])?,
+            // The memory is on the card, or has zeros only.
+            Some(0) => {
+                let (one, other) = UnixStream::pair()?;
+                // Workers may not set these: neither waits for the other one without end.
+                for socket in [&one, &other] {
+                    socket.set_read_timeout(Some(limit))?;
+                    socket.set_write_timeout(Some(limit))?;
+                }
+                [Some(one.into()), Some(other.into())]
+            }
             Some(stored) => {
                 let file = contents_file(stored)?;
                 [Some(file.try_clone()?), Some(file)]

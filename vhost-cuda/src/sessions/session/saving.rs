@@ -41,11 +41,17 @@ pub struct Files {
     pub pipe: OwnedFd,
 }
 
+/// Returns the length of a file for so many bytes of contents.
+///
+/// Errors: `FileTooLarge`.
+pub fn contents_bytes(bytes: u64) -> io::Result<u64> {
+    bytes.max(1).checked_next_multiple_of(CHUNK_BYTES).ok_or(io::ErrorKind::FileTooLarge.into())
+}
+
 /// Creates a file in memory for so many bytes of contents. It takes memory when they are written.
 pub fn contents_file(bytes: u64) -> io::Result<OwnedFd> {
-    let bytes = bytes.max(1).checked_next_multiple_of(CHUNK_BYTES).ok_or(io::ErrorKind::FileTooLarge)?;
     let file = memory_file(c"contents")?;
-    file.set_len(bytes)?;
+    file.set_len(contents_bytes(bytes)?)?;
     // Workers and `ctl` map it, and a worker executes code of the guest.
     add_seals(&file, FIXED_LENGTH)?;
     Ok(file.into())

@@ -71,7 +71,11 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     // The lock is held across the call, as in all calls on an allocation: no other thread may release it meanwhile.
     let reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
-    let (actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
+    let (mut actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
+    if let Some(made) = allocation.properties {
+        // The driver knows none of memory that has come from another worker.
+        actual.handle_types = made.handle_types;
+    }
     Ok((actual.on_wire(allocation.location),))
 }
 

@@ -263,7 +263,7 @@ fn memory_stays_on_the_card() {
         assert_eq!(facts(guest.session.state), before);
         let count = {
             let suspended = guest.session.state.suspension.suspended.lock();
-            held::all(guest.session.state, suspended.as_ref().unwrap()).unwrap().len()
+            writing::held_files(guest.session.state, suspended.as_ref().unwrap()).unwrap().len()
         };
         let socket = connect(&guest, 1000);
         let taking = thread::spawn(move || held::receive(&socket, count).unwrap());

@@ -2,7 +2,9 @@
 //! Writes a session that leaves. All of its threads stand between two calls, and it is suspended deeply.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vhost_cuda_common::link::Frame;
@@ -72,7 +74,7 @@ pub fn session(
     for piece in now.graphs.chunks(parts::MAX_BYTES as usize) {
         write(&mut to, kind::GRAPHS, &[piece])?;
     }
-    let held = held::all(session, now).ok_or_else(|| malformed("a part of its memory is on the card"))?;
+    let held = held_files(session, now).ok_or_else(|| malformed("a part of its memory is on the card"))?;
     let addresses: Vec<u64> = held.iter().map(|(address, _)| *address).collect();
     write_rows(&mut to, kind::HELD, &addresses)?;
     if session.devices.len() > 1 {
@@ -92,6 +94,20 @@ pub fn session(
     }?;
     to.flush()?;
     Ok(bytes)
+}
+
+/// Returns the addresses of all parts that files keep, with their files. `None` if a part is elsewhere and others are so kept.
+pub fn held_files(session: &SessionState, now: &Suspended) -> Option<Vec<(u64, Arc<File>)>> {
+    let mut placed = session.placed.lock();
+    let parts = placed.movable().map(|part| &*part).chain(now.created.iter().map(|(_, part)| part));
+    let (mut found, mut others) = (Vec::new(), 0);
+    for part in parts {
+        match part.held() {
+            Some(file) => found.push((part.address(), file.clone())),
+            None => others += 1,
+        }
+    }
+    (found.is_empty() || others == 0).then_some(found)
 }
 
 /// Names the part that is too long.

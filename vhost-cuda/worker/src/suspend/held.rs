@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that keep device memory go from one worker to another, over a socket between the two. The daemon has made it, and reads and
-//! writes nothing there.
+//! Files that keep device memory go from one worker to another, over a socket between the two. The daemon has made it with
+//! time limits, and reads and writes nothing there.
 //!
 //! The worker that gets them trusts none: the driver refuses a file that is not of its own, and memory that is shorter than its part. The other
 //! one ends before anything is mapped here, and what the memory holds is its session's.
@@ -11,7 +11,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::cmsg_space;
 use rustix::net::{
@@ -22,14 +21,10 @@ use vhost_cuda_common::parts::malformed;
 
 use super::room::Area;
 use crate::memory::parts::Part;
-use crate::state::SessionState;
-use crate::suspend::suspended::Suspended;
 
 /// The number of files that go at once: the kernel allows 253. Each time the other side says that it has them, because the kernel
 /// limits those that are under way.
 const AT_ONCE: usize = 250;
-/// The time for the other worker to take or send some.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The way of a session's contents to another process.
 #[derive(Debug)]
@@ -50,20 +45,6 @@ impl Way {
     }
 }
 
-/// Returns the addresses of all parts that files keep, with their files. `None` if a part is elsewhere and others are so kept.
-pub fn all(session: &SessionState, now: &Suspended) -> Option<Vec<(u64, Arc<File>)>> {
-    let mut placed = session.placed.lock();
-    let parts = placed.movable().map(|part| &*part).chain(now.created.iter().map(|(_, part)| part));
-    let (mut found, mut others) = (Vec::new(), 0);
-    for part in parts {
-        match part.held() {
-            Some(file) => found.push((part.address(), file.clone())),
-            None => others += 1,
-        }
-    }
-    (found.is_empty() || others == 0).then_some(found)
-}
-
 /// Gives each part the file that keeps its memory.
 ///
 /// Errors: a file is of no part, or a part has none.
@@ -82,8 +63,6 @@ pub fn put<'p>(
 ///
 /// Errors: those of the socket.
 pub fn send(mut socket: &UnixStream, files: &[(u64, Arc<File>)]) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
     for some in files.chunks(AT_ONCE) {
         let all: Vec<_> = some.iter().map(|(_, file)| file.as_fd()).collect();
         let mut room = [MaybeUninit::uninit(); cmsg_space!(ScmRights(AT_ONCE))];
@@ -101,8 +80,6 @@ pub fn send(mut socket: &UnixStream, files: &[(u64, Arc<File>)]) -> io::Result<(
 ///
 /// Errors: those of the socket; `InvalidData` if there are others.
 pub fn receive(mut socket: &UnixStream, count: usize) -> io::Result<Vec<File>> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
     let mut files = Vec::new();
     while files.len() < count {
         let expected = (count - files.len()).min(AT_ONCE);

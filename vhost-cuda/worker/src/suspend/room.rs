@@ -5,8 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use rustix::fs::fcntl_get_seals;
-use vhost_cuda_common::files::FIXED_LENGTH;
 pub use vhost_cuda_common::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
 
 /// The sizes of a room and of a block of them in bytes. A room is as large as the kernel's huge pages.
@@ -140,7 +138,7 @@ impl Room {
 /// # Invariants
 ///
 /// `base` is the address of a mapping of `bytes` bytes that this value owns. Nobody can take its pages away, unless it is that of a file of
-/// saved contents, which is the operator's.
+/// the operator's: then this process would end.
 #[derive(Debug)]
 pub struct Area {
     base: usize,
@@ -170,13 +168,10 @@ impl Area {
         Ok(Self { base: base as usize, bytes, is_saved: false })
     }
 
-    /// Maps a file in memory, whose length is sealed. It has a room for each chunk.
+    /// Maps a file in memory of the daemon's, which has sealed its length, or of the operator's. It has a room for each whole chunk.
     ///
-    /// Errors: it is no such file, or the process gets no more addresses.
+    /// Errors: it is too short, or the process gets no more addresses.
     pub fn of_file(file: &File) -> io::Result<Self> {
-        if !fcntl_get_seals(file)?.contains(FIXED_LENGTH) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         Self::map(file, libc::PROT_READ | libc::PROT_WRITE)
     }
 
@@ -184,17 +179,20 @@ impl Area {
     ///
     /// Errors: as for [`Self::of_file`].
     pub fn of_saved(file: &File) -> io::Result<Self> {
+        if !file.metadata()?.len().is_multiple_of(CHUNK_BYTES) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let mut area = Self::map(file, libc::PROT_READ)?;
         area.is_saved = true;
         Ok(area)
     }
 
     fn map(file: &File, protection: libc::c_int) -> io::Result<Self> {
-        let bytes = file.metadata()?.len();
-        if bytes == 0 || !bytes.is_multiple_of(CHUNK_BYTES) {
+        let count = file.metadata()?.len() / CHUNK_BYTES;
+        if count == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let area = Self::new((bytes / CHUNK_BYTES) as usize, CHUNK)?;
+        let area = Self::new(count as usize, CHUNK)?;
         let (first, bytes) = (area.first_room() as *mut _, area.bytes - CHUNK);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: it replaces a part of the new mapping, which nobody uses. The file stays as long as it is.

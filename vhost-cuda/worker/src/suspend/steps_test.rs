@@ -319,8 +319,8 @@ fn memory_that_files_keep_comes_back_with_its_contents() {
     let device = FakeDevice::default();
     let mut parts = fixture(&device);
     let before = device.contents();
-    // SAFETY: nothing but this test's own tables.
     let leave = |parts: &mut [Part]| {
+        // SAFETY: nothing but this test's own tables.
         with_groups(&device, parts.iter_mut(), |mut groups| unsafe { hold(&device, &mut groups) })
     };
     let come_back = |parts: &mut [Part]| {
