@@ -3,7 +3,7 @@
 //! A front-end and driver in one, with its own guest memory, that can send any message a test needs.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::time::Duration;
@@ -284,6 +284,14 @@ impl FakeFrontend {
             self.start_queue(queue, 0)?;
         }
         Ok(loaded?)
+    }
+
+    /// Begins to load a state, of which nothing comes as long as the pipe is held. An error: the device refuses.
+    pub fn begin_to_load(&self) -> Result<PipeWriter> {
+        let (reader, writer) = std::io::pipe()?;
+        let (direction, phase) = (VhostTransferStateDirection::LOAD, VhostTransferStatePhase::STOPPED);
+        self.vhost.set_device_state_fd(direction, phase, reader.into())?;
+        Ok(writer)
     }
 
     fn saved(&self) -> Result<Vec<u8>> {

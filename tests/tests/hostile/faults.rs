@@ -34,6 +34,8 @@ const BOUND: Duration = Duration::from_secs(9);
 const SOON: Duration = Duration::from_secs(1);
 /// The limit of open files for one machine with 16 sessions, and hardly another machine.
 const FEW_FILES: u64 = 576;
+/// States with a wrong bit, one after the other.
+const WRONG_BITS: u64 = 60;
 /// States that lie, one after the other.
 const LIES: u64 = 40;
 /// The names of a context and an event.
@@ -69,6 +71,8 @@ pub fn collect(suite: &mut Suite) {
         saving_that_loses_sessions,
     );
     attack_with(suite, "faults::states_that_lie", emulated(&["--gpus", "0"]), states_that_lie);
+    attack_with(suite, "faults::states_with_damage", emulated(&["--gpus", "0"]), states_with_damage);
+    attack_with(suite, "faults::transfers_without_end", emulated(&["--gpus", "0"]), transfers_without_end);
     let few_files = DaemonOptions { open_files: Some(FEW_FILES), ..emulated(&["--max-sessions", "16"]) };
     attack_with(suite, "faults::descriptors_run_out", few_files, descriptors_run_out);
     suite.test("faults::options_that_do_not_fit", |kit: &Kit| options_that_do_not_fit(kit));
@@ -494,4 +498,53 @@ fn states_that_lie(target: &mut Target) -> Result<()> {
     let closed = frontend.close(session)?;
     ensure!(closed.status == REPLY_OK, "close was answered with status {} in the end", closed.status);
     Ok(())
+}
+
+/// A state that is cut between two parts, or has one wrong bit, is refused as a whole.
+fn states_with_damage(target: &mut Target) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(effort::seed()?.unwrap_or(55));
+    let mut frontend = target.connect()?;
+    let session = with_memory(&mut frontend)?;
+    let state = frontend.save()?;
+    let (_, mut from) = state.split_at(12);
+    let (mut damaged, mut part) = (vec![state[..12].to_vec()], Vec::new());
+    while parts::read(&mut from, &mut part).is_ok() && !from.is_empty() {
+        damaged.push(state[..state.len() - from.len()].to_vec());
+    }
+    let cuts = damaged.len();
+    ensure!(cuts > 5, "the state has {cuts} parts: the test shows nothing");
+    for _ in 0..effort::rounds(WRONG_BITS)? {
+        let mut copy = state.clone();
+        copy[random.usize(..state.len())] ^= 1 << random.u32(..8);
+        damaged.push(copy);
+    }
+    for (number, state) in damaged.iter().enumerate() {
+        let begun = Instant::now();
+        ensure!(frontend.load(state).is_err(), "state {number} was loaded, of which {cuts} are cut");
+        ensure!(begun.elapsed() < BOUND, "state {number} was refused after {:?}", begun.elapsed());
+    }
+    let nothing = |daemon: &Daemon| workers_named(daemon, SESSION).is_empty();
+    target.daemon.wait_until("no session is left", PATIENCE, nothing)?;
+    frontend.load(&state)?;
+    let closed = frontend.close(session)?;
+    ensure!(closed.status == REPLY_OK, "close was answered with status {} in the end", closed.status);
+    Ok(())
+}
+
+/// The pipes of a front-end that has gone may be held open by others. Its sessions end, and so do its transfers, of which there is one.
+fn transfers_without_end(target: &mut Target) -> Result<()> {
+    FakeFrontend::behave(&target.daemon.socket())?;
+    target
+        .daemon
+        .wait_until("one worker is warm", PATIENCE, |daemon| !workers_named(daemon, WARM).is_empty())?;
+    thread::sleep(SOON);
+    let files = target.daemon.open_files();
+    let mut frontend = target.connect()?;
+    with_memory(&mut frontend)?;
+    let _held = frontend.begin_to_load()?;
+    ensure!(frontend.begin_to_load().is_err(), "two transfers at once");
+    drop(frontend);
+    target.daemon.wait_until("nothing is left", PATIENCE, |daemon| {
+        workers_named(daemon, SESSION).is_empty() && daemon.open_files() <= files
+    })
 }

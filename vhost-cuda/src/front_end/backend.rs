@@ -40,7 +40,7 @@ const MAX_QUEUE_SIZE: usize = 1024;
 /// `VHOST_F_LOG_ALL`: the backend maintains a dirty log during migration.
 const VHOST_F_LOG_ALL: u32 = 26;
 
-/// The time for idle threads to end.
+/// The time for idle threads to end, and for a transfer that has failed.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Serves one device to one front-end.
@@ -302,9 +302,19 @@ impl VhostUserBackend for Backend {
         _phase: VhostTransferStatePhase,
         file: File,
     ) -> io::Result<Option<File>> {
+        let mut transfer = self.transfer.lock();
+        // A front-end need not ask for the result of the one before.
+        let deadline = Instant::now() + EXIT_PATIENCE;
+        while transfer.as_ref().is_some_and(|before| !before.is_finished()) {
+            if Instant::now() >= deadline {
+                debug!("connection {}: a transfer is refused: the last one goes on", self.device.connection);
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            thread::sleep(EXIT_PATIENCE / 1000);
+        }
         let device = self.device.clone();
         // The transfer may block, but this call may not.
-        let transfer = thread::Builder::new().name("device-state".into()).spawn(move || {
+        let begun = thread::Builder::new().name("device-state".into()).spawn(move || {
             let _transfer = Transfer::begin(&device);
             let result = match direction {
                 VhostTransferStateDirection::SAVE => save::save(&device, file),
@@ -317,7 +327,7 @@ impl VhostUserBackend for Backend {
             }
             result
         })?;
-        *self.transfer.lock() = Some(transfer);
+        *transfer = Some(begun);
         Ok(None)
     }
 

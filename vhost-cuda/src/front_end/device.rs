@@ -240,6 +240,11 @@ impl Device {
         }
     }
 
+    /// Returns whether its front-end is there still.
+    pub fn is_connected(&self) -> bool {
+        self.relay.get().is_none_or(|relay| relay.is_connected())
+    }
+
     /// Ends the connection.
     pub fn hang_up(&self) {
         if let Some(FrontEnd(front_end)) = self.front_end.get() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pipes to workers, and from them. A worker that stalls is noticed, however long the other end of the transfer takes.
+//! Pipes to workers, and from them. A worker that stalls is noticed, however long the other end of the transfer takes. And pipes of
+//! front-ends, which are waited for as long as the front-end is there.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,6 +13,8 @@ use rustix::pipe::fcntl_setpipe_size;
 
 /// The time for a worker to read or write the next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time between two looks at whether a transfer is wanted.
+const LOOK: Duration = Duration::from_millis(200);
 /// The bytes that a pipe holds, where the kernel allows that.
 const PIPE_BYTES: usize = 1 << 20;
 
@@ -65,6 +68,59 @@ impl Write for Patient {
     }
 }
 
+/// A front-end's pipe. Any other process may hold its other end open, after the front-end has ended.
+#[derive(Debug)]
+pub struct Attended<F> {
+    pipe: File,
+    is_wanted: F,
+}
+
+impl<F: Fn() -> bool> Attended<F> {
+    /// This end waits as long as `is_wanted`.
+    pub fn new(pipe: File, is_wanted: F) -> Self {
+        Self { pipe, is_wanted }
+    }
+
+    fn wait(&self, events: PollFlags) -> io::Result<()> {
+        let look = Timespec::try_from(LOOK).ok();
+        loop {
+            match poll(&mut [PollFd::new(&self.pipe, events)], look.as_ref()) {
+                Ok(0) | Err(Errno::INTR) if (self.is_wanted)() => {}
+                Ok(0) | Err(Errno::INTR) => {
+                    return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the front-end has gone"));
+                }
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl<F: Fn() -> bool> Read for Attended<F> {
+    /// Errors: `ConnectionAborted` if it is not wanted any more, and those of the pipe.
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.wait(PollFlags::IN)?;
+        self.pipe.read(bytes)
+    }
+}
+
+impl<F: Fn() -> bool> Write for Attended<F> {
+    /// Errors: `ConnectionAborted` if it is not wanted any more, and those of the pipe.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        ioctl_fionbio(&self.pipe, true)?;
+        loop {
+            match self.pipe.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
@@ -90,6 +146,17 @@ mod tests {
             reading.join().unwrap()
         });
         assert!(got == sent);
+    }
+
+    #[test]
+    fn pipes_that_others_hold_open_are_given_up() {
+        let (reader, writer) = io::pipe().unwrap();
+        let pipes = [reader.try_clone().unwrap().into(), writer.try_clone().unwrap().into()];
+        let [mut from, mut to] = pipes.map(|pipe: OwnedFd| Attended::new(pipe.into(), || false));
+        assert_eq!(from.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        let all = to.write_all(&vec![1; 8 << 20]);
+        assert_eq!(all.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert_eq!(from.read(&mut [0; 8]).unwrap(), 8, "what is there is read");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{MAX_ITEMS, State, VERSION, invalid, version};
 use crate::cache::MAX_IMAGES;
 use crate::confine::threads;
 use crate::front_end::device::Device;
+use crate::front_end::patient::Attended;
 use crate::sessions::session::machine::MachineSession;
 
 /// The workers that are tried for a session: in each process other addresses are free.
@@ -34,7 +35,7 @@ const BUFFER: usize = 1 << 20;
 /// Errors: those of `from`; the reason for which the state is refused. The device has no session then.
 pub fn load(device: &Arc<Device>, from: File) -> io::Result<()> {
     threads::read_foreign_bytes();
-    let mut from = BufReader::with_capacity(BUFFER, from);
+    let mut from = BufReader::with_capacity(BUFFER, Attended::new(from, || device.is_connected()));
     let version = version(&mut from)?;
     device.end_for_another_state().map_err(io::Error::other)?;
     let loaded = if version == VERSION {

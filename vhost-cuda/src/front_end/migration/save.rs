@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 use super::{MAGIC, State, VERSION, put};
 use crate::confine::threads;
 use crate::front_end::device::Device;
-use crate::front_end::patient::{Patient, widen};
+use crate::front_end::patient::{Attended, Patient, widen};
 use crate::guest::memory::Memory;
 use crate::guest::ring::{Ring, Unanswered};
 use crate::owner::{Machine, Owner};
@@ -46,7 +46,8 @@ struct Leaving<'a> {
 /// Writes the state of `device`, whose queues are stopped.
 ///
 /// Errors: those of `to`; a session cannot go along, and must not be lost.
-pub fn save(device: &Arc<Device>, mut to: File) -> io::Result<()> {
+pub fn save(device: &Arc<Device>, to: File) -> io::Result<()> {
+    let mut to = Attended::new(to, || device.is_connected());
     let sessions = device.sessions_to_save().map_err(io::Error::other)?;
     let memory = device.memory();
     let (mut lost, mut leaving) = (device.events.save(), Vec::new());

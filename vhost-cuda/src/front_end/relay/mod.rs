@@ -119,6 +119,11 @@ impl Relay {
         Ok(())
     }
 
+    /// Returns whether the front-end is there still.
+    pub fn is_connected(&self) -> bool {
+        self.state.lock().is_connected
+    }
+
     fn run(&self) -> io::Result<()> {
         loop {
             let is_connected = self.state.lock().is_connected;
