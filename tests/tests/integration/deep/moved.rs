@@ -2,11 +2,14 @@
 
 //! Running programs move between two daemons, as with a virtual machine that is saved and loaded. What they print must be the same as without.
 
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::effort;
 use vhost_cuda_tests::mover::{Moved, Mover, Order};
@@ -32,6 +35,7 @@ pub fn collect(suite: &mut Suite) {
         suite.test(format!("moved::{program}"), move |kit| prints_the_same(kit, program));
     }
     suite.test("moved::sessions_are_as_they_were", sessions_are_as_they_were);
+    suite.test("moved::contents_are_in_files", contents_are_in_files);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
 }
 
@@ -59,7 +63,7 @@ impl Two {
     }
 }
 
-fn socket(controlled: &Controlled) -> Result<std::path::PathBuf> {
+fn socket(controlled: &Controlled) -> Result<PathBuf> {
     Ok(controlled.route.daemon.as_ref().context("no daemon")?.socket())
 }
 
@@ -132,6 +136,53 @@ fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
     }
     // Its next call brings it back.
     finish(program)
+}
+
+/// The contents of a program with 16 MiB stay in files beside the state. A daemon that does not know the folder refuses it, and a file that
+/// was cut is an error.
+fn contents_are_in_files(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let files = || -> Result<Vec<PathBuf>> {
+        let files: io::Result<Vec<_>> = fs::read_dir(folder.path())?.map(|file| Ok(file?.path())).collect();
+        Ok(files?)
+    };
+    let path = folder.path().to_str().context("a folder with another name")?;
+    let two = Two::start(kit, &["--contents", path])?;
+    let other = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = two.program(kit, "suspended", &["16", "work"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for to in [1, 0] {
+        for old in files()? {
+            // The session has it mapped.
+            fs::remove_file(old)?;
+        }
+        let moved = two.move_to(to, Order::StateFirst)?;
+        ensure!(matches!(moved[..], [Moved::There(bytes)] if bytes < 1 << 20), "{moved:?}");
+        let [file] = &files()?[..] else { bail!("{:?}", files()?) };
+        let length = fs::metadata(file)?.len();
+        ensure!(length >= 16 << 20 && length.is_multiple_of(2 << 20), "{length}");
+    }
+    let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst)?;
+    ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
+    let log = other.route.daemon.as_ref().context("no daemon")?.log();
+    ensure!(log.contains("its contents are in a file beside the state"), "{log}");
+    finish(program)?;
+    let two = Two::start(kit, &["--contents", path])?;
+    let program = two.program(kit, "suspended", &["16", "idle"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for old in files()? {
+        fs::remove_file(old)?;
+    }
+    let moved = two.move_to(1, Order::StateFirst)?;
+    ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
+    for file in files()? {
+        fs::File::options().write(true).open(file)?.set_len(0)?;
+    }
+    let back = two.daemons[1].control.ask(r#"{"do":"resume","all":true}"#)?;
+    ensure!(back["sessions"][0]["error"].as_str().is_some_and(|error| error.contains("304")), "{back}");
+    let there = two.daemons[1].control.session_of(program.pid())?;
+    ensure!(there["state"] == "suspended", "{there}");
+    Ok(())
 }
 
 /// A kernel that does not end leaves the program where it is.
