@@ -5,12 +5,15 @@
 mod killed;
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
 use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::effort;
@@ -49,6 +52,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::programs_of_the_table", programs_of_the_table);
     suite.test("moved::sessions_are_as_they_were", sessions_are_as_they_were);
     suite.test("moved::textures_and_surfaces", textures_and_surfaces);
+    suite.test("moved::contents_are_in_files", contents_are_in_files);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
     killed::collect(suite);
 }
@@ -133,7 +137,7 @@ impl Moves {
     }
 }
 
-fn socket(controlled: &Controlled) -> Result<std::path::PathBuf> {
+fn socket(controlled: &Controlled) -> Result<PathBuf> {
     Ok(controlled.route.daemon.as_ref().context("no daemon")?.socket())
 }
 
@@ -233,6 +237,53 @@ fn textures_and_surfaces(kit: &Kit) -> Result<()> {
     let moved = two.move_to(1, Order::StateFirst)?;
     ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
     finish(program)
+}
+
+/// The contents of a program with 16 MiB stay in files beside the state. A daemon that does not know the folder refuses it, and a file that
+/// was cut is an error.
+fn contents_are_in_files(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let files = || -> Result<Vec<PathBuf>> {
+        let files: io::Result<Vec<_>> = fs::read_dir(folder.path())?.map(|file| Ok(file?.path())).collect();
+        Ok(files?)
+    };
+    let path = folder.path().to_str().context("a folder with another name")?;
+    let two = Two::start(kit, &["--contents", path])?;
+    let other = Controlled::start(kit, &ONE_GPU, None)?;
+    let program = two.program(kit, "suspended", &["16", "work"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for to in [1, 0] {
+        for old in files()? {
+            // The session has it mapped.
+            fs::remove_file(old)?;
+        }
+        let moved = two.move_to(to, Order::StateFirst)?;
+        ensure!(matches!(moved[..], [Moved::There(bytes)] if bytes < 1 << 20), "{moved:?}");
+        let [file] = &files()?[..] else { bail!("{:?}", files()?) };
+        let length = fs::metadata(file)?.len();
+        ensure!(length >= 16 << 20 && length.is_multiple_of(2 << 20), "{length}");
+    }
+    let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst)?;
+    ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
+    let log = other.route.daemon.as_ref().context("no daemon")?.log();
+    ensure!(log.contains("its contents are in a file beside the state"), "{log}");
+    finish(program)?;
+    let two = Two::start(kit, &["--contents", path])?;
+    let program = two.program(kit, "suspended", &["16", "idle"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for old in files()? {
+        fs::remove_file(old)?;
+    }
+    let moved = two.move_to(1, Order::StateFirst)?;
+    ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
+    for file in files()? {
+        fs::File::options().write(true).open(file)?.set_len(0)?;
+    }
+    let back = two.daemons[1].control.ask(r#"{"do":"resume","all":true}"#)?;
+    ensure!(back["sessions"][0]["error"].as_str().is_some_and(|error| error.contains("304")), "{back}");
+    let there = two.daemons[1].control.session_of(program.pid())?;
+    ensure!(there["state"] == "suspended", "{there}");
+    Ok(())
 }
 
 /// A kernel that does not end leaves the program where it is.
