@@ -22,7 +22,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "copies",
     "four_threads",
     "threads_share",

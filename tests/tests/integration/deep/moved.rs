@@ -263,7 +263,7 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
         let length = fs::metadata(file)?.len();
         ensure!(length >= 16 << 20 && length.is_multiple_of(2 << 20), "{length}");
     }
-    let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst)?;
+    let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst);
     ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
     let log = other.route.daemon.as_ref().context("no daemon")?.log();
     ensure!(log.contains("its contents are in a file beside the state"), "{log}");
