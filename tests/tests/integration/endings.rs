@@ -35,7 +35,9 @@ pub fn collect(suite: &mut Suite) {
 fn without_end(kit: &Kit, group: &str, kinds: usize) -> Result<()> {
     let mut route = route(kit, &DaemonOptions::default())?;
     expect_good(kit, &route, "add_one")?;
-    let before = daemon(&mut route)?.open_files();
+    let settled = daemon(&mut route)?;
+    settled.wait_until("one warm worker is left", SETTLE, |daemon| names(daemon) == ["cuda-warm"])?;
+    let before = settled.open_files();
     let outcome = start(kit, &route, "without_end", &[group])?.finish(LIMIT)?;
     outcome.expect_exit(0)?;
     ensure!(outcome.stdout.lines().count() == kinds, "{outcome}");

@@ -553,7 +553,7 @@ mod tests {
         let terms = MoveTerms { deadline_ms: 1000, flags: IN_PIECES, budget_bytes: 1 << 30, devices: 2 };
         assert!(terms.is_for(2) && !terms.is_for(5) && MoveTerms::default().is_for(1));
         assert_eq!(move_terms_of(terms.as_bytes()), Some(terms));
-        assert_eq!(move_terms_of(MoveTerms { flags: 4, ..terms }.as_bytes()), None);
+        assert_eq!(move_terms_of(MoveTerms { flags: ON_CARD << 1, ..terms }.as_bytes()), None);
         assert_eq!(move_terms_of(&terms.as_bytes()[1..]), None);
         let moved = Moved { outcome: MOVED_IN_PART, micros: 3, ..Moved::default() };
         assert_eq!(moved_of(moved.as_bytes()), Some(moved));
