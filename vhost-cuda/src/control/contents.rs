@@ -92,7 +92,7 @@ pub fn write(file: &File, session: u64, places: &Places, memory: Option<&File>) 
     to.flush()
 }
 
-/// What is behind the chunks of a file.
+/// The part of a file that follows its chunks.
 #[derive(Debug)]
 pub struct Saved {
     /// The number of its session.

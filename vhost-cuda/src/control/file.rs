@@ -88,7 +88,7 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
     Ok(fstatfs(file)?.f_type as u64 == TMPFS_MAGIC)
 }
 
-/// Gives a file pages for so many bytes of contents. Without them the worker would find only when it writes them that there are none.
+/// Allocates the pages for these bytes of contents. So a full file system is an error here, and not when the worker writes to the pages.
 fn provide(file: &File, bytes: u64) -> io::Result<()> {
     let bytes = contents_bytes(bytes)?;
     file.set_len(bytes)?;

@@ -2,8 +2,8 @@
 //! Contents of sessions that are saved with their machine, in files beside its state (`--contents`). Machines that are loaded from one
 //! state map the same files, so that the host has their contents once.
 //!
-//! A file has the chunks one after the other, and nothing else: their places are in the state, as the name of the file is. The name is random, and
-//! whoever does not know it gets no such file: a state may come from anybody. It is checked before it becomes part of a path.
+//! A file has the chunks one after the other, and nothing else: their places are in the state, as the name of the file is. The name is random,
+//! because a state may come from anybody: one that was made up does not have the name of another machine's file. It is checked before it becomes part of a path.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -42,7 +42,7 @@ impl Folder {
 
     /// Opens the file of this name, for reading.
     ///
-    /// Errors: the reason for which there is none.
+    /// Errors: the reason for which the file cannot be used.
     pub fn find(&self, name: &str) -> Result<File, String> {
         let is_name = name.len() == 2 * NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_name {

@@ -37,7 +37,7 @@ struct Leaving<'a> {
     session: &'a Arc<Session>,
     /// It stays suspended as long as this exists.
     _suspended: Renewing<'a>,
-    /// What this daemon knows of the session.
+    /// The part of the state in which this daemon describes the session.
     member: Vec<u8>,
     /// The file for its contents.
     contents: Option<Writing>,

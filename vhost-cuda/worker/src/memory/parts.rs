@@ -120,7 +120,7 @@ pub struct Part {
     exists: bool,
     /// True while its contents are in the store and not in the device's memory.
     pub stored: bool,
-    /// What keeps its memory, with its contents, while this process has none of it. It stays afterwards, because memory that was
+    /// A file of the driver, which keeps the memory and its contents while this process does not have it mapped. It stays afterwards, because memory that was
     /// imported cannot be exported.
     file: Option<Arc<File>>,
     /// True while only that keeps it.

@@ -31,6 +31,7 @@ const LONGEST: usize = 4;
 /// The state of all calls together.
 #[derive(Default)]
 struct Making {
+    fillers: Fillers,
     /// Objects of libraries with addresses of memory that has ended. The program could not use them either.
     unusable: HashSet<Key>,
     /// Memory for numbers of generators, which nobody reads, and its length.
@@ -62,19 +63,19 @@ impl Making {
 /// Errors: the driver's, after the first call that fails; `CUDA_ERROR_INVALID_HANDLE` if one returns something else than it did before.
 pub fn make_calls(calls: &Again, session: &'static SessionState) -> CuResult<()> {
     restart(&session.recipe);
-    let (mut thread, mut fillers) = (ThreadState::default(), Fillers::default());
+    let mut thread = ThreadState::default();
     let mut times: HashMap<&str, (u32, Duration)> = HashMap::new();
     let mut making = Making::default();
     let outputs = calls.0.iter().filter_map(|step| output_of(&step.call));
     making.output_bytes = outputs.map(|(_, bytes)| bytes).max().unwrap_or(0);
     let outcome = calls.0.iter().try_for_each(|step| {
         let begun = Instant::now();
-        let outcome = call_again(step, session, &mut thread, &mut fillers, &mut making);
+        let outcome = call_again(step, session, &mut thread, &mut making);
         let (count, time) = times.entry(step.call.opcode.name()).or_default();
         (*count, *time) = (*count + 1, *time + begun.elapsed());
         outcome
     });
-    fillers.end(session, &mut thread);
+    making.fillers.end(session, &mut thread);
     if let Some(output) = making.output {
         // SAFETY: memory of this function's own. The call waits for the generators that fill it.
         let freed = unsafe { session.gpu.cuMemFree_v2(output) };
@@ -146,7 +147,6 @@ fn call_again(
     step: &Step,
     session: &'static SessionState,
     thread: &mut ThreadState,
-    fillers: &mut Fillers,
     making: &mut Making,
 ) -> CuResult<()> {
     let Call { opcode, context, arguments, bulk, .. } = &step.call;
@@ -187,7 +187,7 @@ fn call_again(
             *cx.thread.image.borrow_mut() = Some(known.clone());
             Ok(())
         }
-        _ => fillers.make(step, &mut cx, &mut writer),
+        _ => making.fillers.make(step, &mut cx, &mut writer),
     });
     cx.bulk_in = BulkIn::Inline(bulk_in);
     cx.thread.held.release();

@@ -59,7 +59,7 @@ struct Head {
 /// A handle of a captured call.
 struct Known {
     is_live: bool,
-    /// What sets it now.
+    /// The calls that have made its present settings.
     now: Vec<Call>,
     /// The place of the call that has set its stream.
     stream: usize,
