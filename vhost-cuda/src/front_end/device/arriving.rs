@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link;
 
 use super::ending::wait_for;
@@ -71,10 +72,15 @@ impl Device {
         if all { Ok(()) } else { Err("sessions that the device has do not end") }
     }
 
-    /// Gives a session of another daemon a worker. Must not be called by a confined thread.
+    /// Gives a session of another daemon a worker, which gets its contents in a file if there is one, and else with the rest. `charge` is for that file. Must not be called by a confined thread.
     ///
     /// Errors: the reason for which it gets none.
-    pub fn arrive(self: &Arc<Self>, saved: MachineSession) -> Result<Arrival, String> {
+    pub fn arrive(
+        self: &Arc<Self>,
+        saved: MachineSession,
+        contents: Option<&File>,
+        charge: Option<Charge>,
+    ) -> Result<Arrival, String> {
         if self.session(saved.id).is_some() || !saved.is_sound() {
             return Err("it is there already, or a number of it is out of range".to_owned());
         }
@@ -86,8 +92,12 @@ impl Device {
         )?;
         room::check().map_err(|error| format!("the daemon is out of address space: {error}"))?;
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let host =
-            self.settings.suspender.charge_contents(label, bytes).map_err(|error| error.to_string())?;
+        let there = charge.as_ref().map_or(0, Charge::amount) as u64;
+        let mut host = self.settings.suspender.charge_contents(label, bytes.saturating_sub(there));
+        if let (Ok(host), Some(charge)) = (&mut host, charge) {
+            host.merge(charge);
+        }
+        let host = host.map_err(|error| error.to_string())?;
         let slot = self.with_settled_memory(|| self.join_account());
         let slot = slot.map_err(|()| "its machine has not enough device memory (--memory)")?;
         let taken = self.take_worker(|| reservation.stands(&self.sessions.lock()));
@@ -103,7 +113,7 @@ impl Device {
         let (endings, tables) = (self.settings.endings.clone(), self.tables());
         let session = Session::of_machine(saved, label, owner.uid, place, worker, host, endings, tables);
         let held = Held { slot, membership, of_user, charge: reservation.charge.take() };
-        let pipe = self.begin_to_enter(&session, owner, bytes);
+        let pipe = self.begin_to_enter(&session, owner, bytes, contents);
         let pipe = pipe.map_err(|error| {
             self.settings.endings.ended(session.label());
             format!("its worker does not read: {error}")
@@ -111,11 +121,17 @@ impl Device {
         Ok(Arrival { session, owner, held, reservation, pipe: Some(pipe) })
     }
 
-    fn begin_to_enter(self: &Arc<Self>, session: &Session, owner: Owner, bytes: u64) -> io::Result<File> {
+    fn begin_to_enter(
+        self: &Arc<Self>,
+        session: &Session,
+        owner: Owner,
+        bytes: u64,
+        contents: Option<&File>,
+    ) -> io::Result<File> {
         self.serve_questions(session, &session.assigned().worker.sockets, owner, Vec::new());
         let (reader, writer) = io::pipe()?;
         widen(&writer);
-        session.enter(reader.into(), bytes)?;
+        session.enter(reader.into(), bytes, contents)?;
         Ok(OwnedFd::from(writer).into())
     }
 

@@ -44,10 +44,12 @@ struct Leaving<'a> {
 ///
 /// Errors: those of `to`; a session cannot go along, and must not be lost.
 pub fn save(device: &Arc<Device>, mut to: File) -> io::Result<()> {
+    let ahead = device.gone_ahead();
     let sessions = device.sessions_to_save().map_err(io::Error::other)?;
     let memory = device.memory();
     let (mut lost, mut leaving) = (device.events.save(), Vec::new());
     let prepared = for_each(&sessions, |session| prepare(device, session, memory.as_deref()));
+    device.end_ahead();
     for (session, result) in sessions.iter().zip(prepared) {
         match result {
             Ok(one) => leaving.push(one),
@@ -66,7 +68,7 @@ pub fn save(device: &Arc<Device>, mut to: File) -> io::Result<()> {
     write_images(device, &leaving, &mut to)?;
     for Leaving { session, member, .. } in &leaving {
         parts::write(&mut to, kind::MEMBER, &[member])?;
-        if let Err(reason) = write_copy(session, &mut to)? {
+        if let Err(reason) = write_copy(session, &mut to, ahead.contains(&session.label()))? {
             give_up(device, session, &reason)?;
             parts::write(&mut to, kind::LOST, &[])?;
         }
@@ -145,7 +147,11 @@ fn write_images(device: &Device, leaving: &[Leaving<'_>], mut to: impl Write) ->
 /// Has the worker of a session write its copy, and passes it on. Returns the reason if there is none, or not all of it.
 ///
 /// Errors: those of `to`.
-fn write_copy(session: &Arc<Session>, to: &mut (impl Write + Send)) -> io::Result<Result<(), String>> {
+fn write_copy(
+    session: &Arc<Session>,
+    to: &mut (impl Write + Send),
+    is_ahead: bool,
+) -> io::Result<Result<(), String>> {
     let (from, pipe) = io::pipe()?;
     widen(&pipe);
     let (written, passed) = thread::scope(|scope| {
@@ -159,7 +165,7 @@ fn write_copy(session: &Arc<Session>, to: &mut (impl Write + Send)) -> io::Resul
             passed
         };
         let passing = thread::Builder::new().name("device-state-c".into()).spawn_scoped(scope, pass)?;
-        let written = session.write_copy(pipe.into());
+        let written = session.write_copy(pipe.into(), is_ahead);
         let passed = passing.join().map_err(|_| io::Error::other("its thread has failed"))?;
         io::Result::Ok((written, passed))
     })?;
