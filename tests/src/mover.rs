@@ -37,6 +37,12 @@ const SAVE: u32 = 0;
 const LOAD: u32 = 1;
 /// The reason for which a transfer has no end.
 const KILLED: &str = "the front-end was killed";
+/// The maximum length of a piece of contents that goes ahead.
+const MAX_PIECE: u64 = 4 << 20;
+/// How often contents are asked for.
+const ATTEMPTS: u32 = 500;
+/// The time for contents to go ahead.
+const LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks at sockets without messages.
 const LOOK: Duration = Duration::from_millis(1);
 /// The time limit for a daemon's reply.
@@ -322,8 +328,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes the device of the program in a daemon that has none for it yet.
-    fn arrive(&self, state: &[u8], positions: &[(u32, u32)], order: Order, cut: Option<Cut>) -> Result<()> {
+    /// Makes the device of the program in a daemon that has none for it yet. What has gone `ahead` comes first.
+    fn arrive(
+        &self,
+        ahead: &[u8],
+        state: &[u8],
+        positions: &[(u32, u32)],
+        order: Order,
+        cut: Option<Cut>,
+    ) -> Result<()> {
         // Without these questions the daemon does not confirm messages.
         for request in [FrontendReq::GET_FEATURES, FrontendReq::GET_PROTOCOL_FEATURES] {
             self.ask(&Message::new(request, &[]))?;
@@ -331,6 +344,9 @@ impl Connection {
         for request in [FrontendReq::SET_OWNER, FrontendReq::SET_PROTOCOL_FEATURES, FrontendReq::SET_FEATURES]
         {
             self.record.device.get(&(request as u32)).map_or(Ok(()), |message| message.send(&self.daemon))?;
+        }
+        if !ahead.is_empty() {
+            self.load(ahead, None)?;
         }
         if order == Order::StateFirst {
             self.load(state, cut)?;
@@ -340,6 +356,92 @@ impl Connection {
             self.load(state, cut)?;
         }
         self.start(positions)
+    }
+}
+
+/// Contents that go ahead of a program.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    /// The stream for the other daemon.
+    stream: Vec<u8>,
+    /// The bytes that are still to come, as the daemon says.
+    pub pending: u64,
+    /// True if nobody reads on.
+    is_over: bool,
+}
+
+impl Ahead {
+    /// The bytes that have gone ahead.
+    pub fn bytes(&self) -> usize {
+        self.stream.len()
+    }
+}
+
+/// Reads contents that go ahead.
+#[derive(Debug)]
+struct Reading {
+    ahead: Arc<Mutex<Ahead>>,
+    thread: thread::JoinHandle<Result<()>>,
+}
+
+impl Reading {
+    fn begin(connection: &Connection) -> Result<Self> {
+        for _ in 0..ATTEMPTS {
+            let reading = Self::try_to_begin(connection)?;
+            let has_begun = || locked(&reading.ahead).bytes() > 0;
+            while !has_begun() && !reading.thread.is_finished() {
+                thread::sleep(LOOK);
+            }
+            if has_begun() {
+                return Ok(reading);
+            }
+            // It was the whole state, because the queues, which have just started, do not run yet.
+            thread::sleep(10 * LOOK);
+        }
+        bail!("contents do not begin to go ahead")
+    }
+
+    fn try_to_begin(connection: &Connection) -> Result<Self> {
+        let (mut from, to) = std::io::pipe()?;
+        connection.begin(SAVE, to.into())?;
+        let ahead = Arc::<Mutex<Ahead>>::default();
+        let theirs = ahead.clone();
+        let thread = thread::spawn(move || {
+            loop {
+                let mut head = [[0; 8]; 2];
+                match from.read_exact(head.as_flattened_mut()) {
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+                    result => result?,
+                }
+                let [bytes, pending] = head.map(u64::from_le_bytes);
+                ensure!(bytes <= MAX_PIECE, "a piece is too long");
+                let mut piece = vec![0; bytes as usize];
+                from.read_exact(&mut piece)?;
+                let mut ahead = locked(&theirs);
+                ahead.stream.extend(piece);
+                ahead.pending = pending;
+                if ahead.is_over {
+                    return Ok(());
+                }
+            }
+        });
+        Ok(Self { ahead, thread })
+    }
+
+    fn wait(&self, is_enough: &impl Fn(&Ahead) -> bool) -> Result<()> {
+        let begun = Instant::now();
+        while !is_enough(&locked(&self.ahead)) {
+            ensure!(!self.thread.is_finished() && begun.elapsed() < LIMIT, "contents do not go ahead");
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Returns the stream, after the queues have stopped.
+    fn finish(self, connection: &Connection) -> Result<Vec<u8>> {
+        self.thread.join().ok().context("the reader has failed")??;
+        connection.check()?;
+        Ok(std::mem::take(&mut locked(&self.ahead).stream))
     }
 }
 
@@ -407,18 +509,47 @@ impl Mover {
     pub fn try_to_move(&self, daemon: &Path, order: Order, cut: Option<Cut>) -> Vec<Moved> {
         *locked(&self.daemon) = daemon.to_path_buf();
         let all = locked(&self.connections).clone();
-        let move_one = |slot: &Slot| {
-            let mut slot = locked(slot);
-            let Some(connection) = slot.as_mut() else { return Moved::Gone };
-            connection.try_to_move(daemon, order, cut).unwrap_or_else(|error| {
-                // As if the front-end had ended.
-                *slot = None;
-                Moved::Lost(format!("{error:#}"))
-            })
-        };
-        let moved = all.iter().map(move_one).collect();
+        let moved = all.iter().map(|slot| move_one(&mut locked(slot), daemon, order, cut, None)).collect();
         locked(&self.connections).retain(|connection| locked(connection).is_some());
         moved
+    }
+}
+
+impl Mover {
+    /// Moves all programs as [`Self::move_to`] does, after so much of each one's contents that it `is_enough` has gone ahead, while it ran.
+    /// Returns the bytes that have gone ahead of each one, too, and the time for which it stood still.
+    pub fn move_live(
+        &self,
+        daemon: &Path,
+        order: Order,
+        is_enough: impl Fn(&Ahead) -> bool,
+    ) -> Result<Vec<(Moved, usize, Duration)>> {
+        let all = locked(&self.connections).clone();
+        let move_it = |connection: &Slot| {
+            let reading = locked(connection).as_ref().map(Reading::begin).transpose()?;
+            let ahead = reading.as_ref().map(|reading| reading.ahead.clone()).unwrap_or_default();
+            reading.iter().try_for_each(|reading| reading.wait(&is_enough))?;
+            // At the least: more may come until the stop.
+            let bytes = locked(&ahead).bytes();
+            let begun = Instant::now();
+            let moved = move_one(&mut locked(connection), daemon, order, None, reading);
+            Ok((moved, bytes, begun.elapsed()))
+        };
+        *locked(&self.daemon) = daemon.to_path_buf();
+        all.iter().map(move_it).collect()
+    }
+
+    /// Lets contents of all programs go ahead until that `is_enough`, and gives the move up.
+    pub fn cancel(&self, is_enough: impl Fn(&Ahead) -> bool) -> Result<()> {
+        for connection in locked(&self.connections).clone() {
+            let Some(reading) = locked(&connection).as_ref().map(Reading::begin).transpose()? else {
+                continue;
+            };
+            reading.wait(&is_enough)?;
+            locked(&reading.ahead).is_over = true;
+            reading.thread.join().ok().context("the reader has failed")??;
+        }
+        Ok(())
     }
 }
 
@@ -472,11 +603,33 @@ impl Drop for Stopped {
     }
 }
 
+/// Moves the program of a connection, which is closed if its daemon has ended, or `cut` has killed it.
+fn move_one(
+    slot: &mut Option<Connection>,
+    daemon: &Path,
+    order: Order,
+    cut: Option<Cut>,
+    reading: Option<Reading>,
+) -> Moved {
+    let Some(connection) = slot.as_mut() else { return Moved::Gone };
+    connection.try_to_move(daemon, order, cut, reading).unwrap_or_else(|error| {
+        // As if the front-end had ended.
+        *slot = None;
+        Moved::Lost(format!("{error:#}"))
+    })
+}
+
 impl Connection {
-    /// Moves the program to another daemon.
+    /// Moves the program to another daemon, after the contents that have gone ahead.
     ///
     /// Errors: its daemon has ended, or `cut` has killed it.
-    fn try_to_move(&mut self, daemon: &Path, order: Order, cut: Option<Cut>) -> Result<Moved> {
+    fn try_to_move(
+        &mut self,
+        daemon: &Path,
+        order: Order,
+        cut: Option<Cut>,
+        reading: Option<Reading>,
+    ) -> Result<Moved> {
         let Ok(_stopped) = Stopped::new(self.pid) else { return Ok(Moved::Gone) };
         // Messages that it sent before it stopped.
         loop {
@@ -490,9 +643,11 @@ impl Connection {
             return Ok(Moved::TooEarly);
         }
         let positions = self.stop()?;
-        let moved = self.save(cut).and_then(|state| {
+        let ahead = reading.map_or(Ok(Vec::new()), |reading| reading.finish(self));
+        let moved = ahead.and_then(|ahead| {
+            let state = self.save(cut)?;
             let before = std::mem::replace(&mut self.daemon, UnixStream::connect(daemon)?);
-            self.arrive(&state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
+            self.arrive(&ahead, &state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
                 self.daemon = before;
             })
         });

@@ -30,6 +30,7 @@ const LIST: Duration = Duration::from_secs(20);
 pub fn collect(suite: &mut Suite) {
     suite.test("moved::saved_and_loaded", saved_and_loaded);
     suite.test("moved::while_programs_compute", while_programs_compute);
+    suite.test("moved::contents_go_ahead", contents_go_ahead);
     suite.test("moved::loaded_again_and_again", loaded_again_and_again);
 }
 
@@ -159,6 +160,35 @@ fn while_programs_compute(kit: &Kit) -> Result<()> {
         expect_good(&vm).with_context(|| format!("after move {round} of seed {seed}"))?;
     }
     end_all(&vm, &programs)?;
+    kernel_log_is_clean(kit, &vm)?;
+    vm.shut_down()
+}
+
+/// Contents go ahead of a machine at the rate that its migration has. One that is cancelled leaves all as it was.
+fn contents_go_ahead(kit: &Kit) -> Result<()> {
+    const MIB: u64 = 32;
+    let folder = tempfile::tempdir()?;
+    let address = format!("unix:{}", folder.path().join("ahead").display());
+    let vm = boot("ahead", small)?;
+    leave_host(kit, &vm)?;
+    let program = OwnProgram::start(&vm, WORK, &format!("{MIB} idle"))?;
+    program.expect(&vm, "begun")?;
+    let mut lost = destination("ahead-lost", small)?;
+    lost.listen(&address)?;
+    vm.send_in_vain(&address, MIB << 18, MIB << 18)?;
+    drop(lost);
+    expect_good(&vm)?;
+    let mut destination = destination("ahead-0", small)?;
+    destination.listen(&address)?;
+    vm.send_live(&address, 1)?;
+    let vm = destination.arrive(&vm)?;
+    let log = vm.daemon().log()?;
+    let came = log
+        .split_once(" MiB of contents have come ahead")
+        .and_then(|(before, _)| before.split(' ').next_back());
+    let came: u64 = came.and_then(|number| number.parse().ok()).with_context(|| log.clone())?;
+    ensure!(came >= MIB, "{log}");
+    program.end(&vm)?;
     kernel_log_is_clean(kit, &vm)?;
     vm.shut_down()
 }

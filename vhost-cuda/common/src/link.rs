@@ -28,6 +28,8 @@ pub const VERSION_OF_CONTENTS: u32 = 5;
 pub const VERSION_OF_ENTERING: u32 = 4;
 /// The first version with [`TO_STOP`], [`ENTERS_STOPPED`] and [`WITH_NOTHING`].
 pub const VERSION_OF_STOPPING: u32 = 5;
+/// The first version with [`TO_AHEAD`] and [`LEAVES_AHEAD`].
+pub const VERSION_OF_AHEAD: u32 = 5;
 /// The versions of workers that this daemon takes over: its own, and that of the release before. Daemons of version 1 write another
 /// state, so their workers cannot come.
 pub const VERSIONS: RangeInclusive<u32> = 2..=VERSION;
@@ -137,6 +139,25 @@ pub const ENTERS_STOPPED: u32 = 1;
 ///
 /// A [`TO_LEAVE`] meanwhile writes a copy of the session, which stays stopped.
 pub const TO_STOP: u32 = 23;
+
+/// [`ToWorker::kind`]: writes contents of the session to the pipe that comes along, while it runs: chunks that have changed since they were
+/// written last, and keeps a copy of them for the next suspension. The payload is [`AheadTerms`]. The stream is a part
+/// [`PASS`](crate::parts::kind::PASS), chunks, and the end. The answer is as for [`TO_RECIPE`], with the bytes of the chunks, or with the
+/// reason for which not all of them are written. A [`TO_STOP`] ends it before all are.
+pub const TO_AHEAD: u32 = 24;
+/// [`ToWorker::flags`] of [`TO_LEAVE`]: all chunks that [`TO_AHEAD`] has written are there, so that only their addresses are written where
+/// they are the same still.
+pub const LEAVES_AHEAD: u32 = 1;
+
+/// Payload of [`TO_AHEAD`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct AheadTerms {
+    /// The maximum host memory for contents, in bytes.
+    pub budget_bytes: u64,
+    /// 1: nothing was written before.
+    pub is_first: u64,
+}
 
 /// [`FromWorker::kind`]: CUDA is initialised; the payload is [`Ready`].
 pub const FROM_READY: u32 = 1;
@@ -418,8 +439,8 @@ pub struct Frame {
     pub in_entries: Vec<MemEntry>,
     /// Memory that the worker writes or maps.
     pub out_entries: Vec<MemEntry>,
-    /// The file of a [`TO_REGION`], [`TO_ACCOUNT`] or [`TO_CONTENTS`], or the pipe of a [`TO_SAVE`], [`TO_LOAD`], [`TO_LEAVE`] or
-    /// [`TO_ENTER`].
+    /// The file of a [`TO_REGION`], [`TO_ACCOUNT`] or [`TO_CONTENTS`], or the pipe of a [`TO_SAVE`], [`TO_LOAD`], [`TO_LEAVE`],
+    /// [`TO_ENTER`] or [`TO_AHEAD`].
     pub file: Option<std::fs::File>,
 }
 
@@ -489,6 +510,11 @@ pub fn profile_request(payload: &[u8]) -> Option<u32> {
 /// Returns the bytes of a [`TO_POOL`], [`TO_LOAD`] or [`TO_ENTER`] frame. `None` for a payload of the wrong size.
 pub fn pool_of(payload: &[u8]) -> Option<u64> {
     u64::read_from_bytes(payload).ok()
+}
+
+/// Returns the terms of a [`TO_AHEAD`] frame. `None` for a payload of the wrong size.
+pub fn ahead_terms_of(payload: &[u8]) -> Option<AheadTerms> {
+    AheadTerms::read_from_bytes(payload).ok()
 }
 
 /// Returns the time of a [`TO_STOP`] frame. `None` for a payload of the wrong size.

@@ -109,9 +109,19 @@ pub mod kind {
     /// The end of the machine's state.
     pub const LAST: u16 = 53;
 
+    // The kinds below are those of contents that go ahead of their machine.
+
+    /// The beginning of a pass over the memory of a session: the number of chunks that it sends (`u64`).
+    pub const PASS: u16 = 54;
+    /// After [`CONTENTS`]: the addresses of chunks that have gone ahead, and are not sent again (`u64` each).
+    pub const ARRIVED: u16 = 55;
+    /// The session whose chunks follow: its id on the wire (`u64`).
+    pub const AHEAD: u16 = 56;
+
     /// Returns whether a part is of a session that goes from one worker to another.
     pub fn is_of_session(kind: u16) -> bool {
-        (STATE..=TEXT).contains(&kind) || [GRAPHS, DEVICES, CONTENTS, CHUNK, PLACES, END].contains(&kind)
+        (STATE..=TEXT).contains(&kind)
+            || [GRAPHS, DEVICES, CONTENTS, CHUNK, PLACES, ARRIVED, END].contains(&kind)
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The vhost-user side of a device: features, configuration space, queues, device state.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -27,7 +28,7 @@ use zerocopy::IntoBytes;
 
 use crate::confine::threads;
 use crate::front_end::device::Device;
-use crate::front_end::migration::{load, save};
+use crate::front_end::migration::{ahead, load, save};
 use crate::guest::memory::{SharedMemory, Snapshot};
 use crate::guest::request;
 use crate::guest::ring::{Ring, Start, Unanswered, Vring};
@@ -40,13 +41,19 @@ const MAX_QUEUE_SIZE: usize = 1024;
 /// `VHOST_F_LOG_ALL`: the backend maintains a dirty log during migration.
 const VHOST_F_LOG_ALL: u32 = 26;
 
+/// The first reserved field of the configuration, which a front-end reads and its guest does not see: contents may go ahead of a machine.
+const BACKEND_LIVE: u32 = 1;
+
 /// The time for idle threads to end, and for a transfer that has failed.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A transfer. Its result has the sessions whose contents have gone ahead, if that was its purpose.
+type Transferring = JoinHandle<io::Result<Option<HashSet<u64>>>>;
 
 /// Serves one device to one front-end.
 pub struct Backend {
     device: Arc<Device>,
-    transfer: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    transfer: Mutex<Option<Transferring>>,
     /// The exit event of each queue's thread: the descriptor that the library gets, and its other end.
     exit_events: Mutex<Vec<(RawFd, Option<EventNotifier>)>>,
 }
@@ -84,6 +91,8 @@ impl Backend {
     }
 
     fn config(&self) -> Config {
+        // Files beside the state have all contents.
+        let backend = if self.device.settings.contents.is_none() { BACKEND_LIVE } else { 0 };
         Config {
             magic: CONFIG_MAGIC,
             protocol_version: PROTOCOL_VERSION,
@@ -94,7 +103,7 @@ impl Backend {
             max_outstanding: MAX_OUTSTANDING as u32,
             status: STATUS_BACKEND_UP,
             driver_version: self.device.driver_version.load(Ordering::Relaxed),
-            reserved: [0; 6],
+            reserved: [backend, 0, 0, 0, 0, 0],
         }
     }
 
@@ -303,7 +312,7 @@ impl VhostUserBackend for Backend {
         file: File,
     ) -> io::Result<Option<File>> {
         let mut transfer = self.transfer.lock();
-        // A front-end need not ask for the result of the one before.
+        // A front-end need not ask for the result of the one before. Contents that go ahead end with their pipe, or with the queues.
         let deadline = Instant::now() + EXIT_PATIENCE;
         while transfer.as_ref().is_some_and(|before| !before.is_finished()) {
             if Instant::now() >= deadline {
@@ -313,9 +322,16 @@ impl VhostUserBackend for Backend {
             thread::sleep(EXIT_PATIENCE / 1000);
         }
         let device = self.device.clone();
+        // Queues stop and start in this thread, too.
+        let is_ahead = direction == VhostTransferStateDirection::SAVE && !device.is_stopped();
         // The transfer may block, but this call may not.
         let begun = thread::Builder::new().name("device-state".into()).spawn(move || {
             let _transfer = Transfer::begin(&device);
+            if is_ahead {
+                let sent = ahead::send(&device, file).map(Some);
+                debug!("connection {}: contents went ahead: {sent:?}", device.connection);
+                return sent;
+            }
             let result = match direction {
                 VhostTransferStateDirection::SAVE => save::save(&device, file),
                 VhostTransferStateDirection::LOAD => load::load(&device, file),
@@ -325,7 +341,7 @@ impl VhostUserBackend for Backend {
                 Ok(()) => info!("connection {}: device state transferred", device.connection),
                 Err(error) => log::error!("connection {}: device state: {error}", device.connection),
             }
-            result
+            result.map(|()| None)
         })?;
         *transfer = Some(begun);
         Ok(None)
@@ -333,6 +349,8 @@ impl VhostUserBackend for Backend {
 
     fn check_device_state(&self) -> io::Result<()> {
         let Some(transfer) = self.transfer.lock().take() else { return Ok(()) };
-        transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")))
+        let result = transfer.join().unwrap_or_else(|_| Err(io::Error::other("the transfer panicked")));
+        // The front-end has all that was sent.
+        result.map(|ahead| ahead.into_iter().for_each(|sessions| self.device.has_gone_ahead(sessions)))
     }
 }

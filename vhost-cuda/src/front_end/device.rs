@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One device instance, as a connected front-end (a virtual machine, or a virtio-user process) sees it.
 
+pub mod ahead;
 mod arriving;
 mod ending;
 mod opening;
@@ -33,6 +34,7 @@ use virtio_cuda_protocol::transport::{
 use vm_memory::GuestAddressSpace;
 use zerocopy::{FromBytes, IntoBytes};
 
+use self::ahead::Arrived;
 use self::pausing::Pausing;
 use crate::cache::ImageCache;
 use crate::confine::threads;
@@ -143,6 +145,10 @@ pub struct Device {
     pub transfers: AtomicBool,
     /// True if its sessions have stopped, or wait for the start of the queues.
     stopped: AtomicBool,
+    /// The sessions whose contents have gone ahead to the daemon that loads the next state, by their labels.
+    ahead: Mutex<HashSet<u64>>,
+    /// Contents that have come before the state of their machine, by the ids of their sessions.
+    arrived: Mutex<HashMap<u64, Arrived>>,
     /// True if its sessions were suspended because all queues were stopped.
     pausing: Arc<Pausing>,
     /// True if the device was given up because its workers do not end.
@@ -217,6 +223,8 @@ impl Device {
             relay: OnceLock::new(),
             transfers: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            ahead: Mutex::default(),
+            arrived: Mutex::default(),
             pausing: Arc::default(),
             failed: AtomicBool::new(false),
             refusals: Refusals::default(),

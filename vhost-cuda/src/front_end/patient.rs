@@ -81,6 +81,13 @@ impl<F: Fn() -> bool> Attended<F> {
         Self { pipe, is_wanted }
     }
 
+    /// Returns whether the pipe, to which this end writes, has a reader still.
+    pub fn is_read(&self) -> bool {
+        let now = Timespec::try_from(Duration::ZERO).ok();
+        // Without a reader there is an error, for which nobody need ask.
+        poll(&mut [PollFd::new(&self.pipe, PollFlags::empty())], now.as_ref()) == Ok(0)
+    }
+
     fn wait(&self, events: PollFlags) -> io::Result<()> {
         let look = Timespec::try_from(LOOK).ok();
         loop {
@@ -154,6 +161,7 @@ mod tests {
         let pipes = [reader.try_clone().unwrap().into(), writer.try_clone().unwrap().into()];
         let [mut from, mut to] = pipes.map(|pipe: OwnedFd| Attended::new(pipe.into(), || false));
         assert_eq!(from.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
+        assert!(to.is_read());
         let all = to.write_all(&vec![1; 8 << 20]);
         assert_eq!(all.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
         assert_eq!(from.read(&mut [0; 8]).unwrap(), 8, "what is there is read");

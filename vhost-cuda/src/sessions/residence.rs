@@ -184,6 +184,8 @@ struct State {
     pool_bytes: u64,
     /// The time since which contents are kept that are on the card again.
     kept_since: Option<Instant>,
+    /// True while contents go ahead of the machine: what the worker keeps of them stays.
+    ahead: bool,
     /// True if the driver's objects may have ended, too: a resumption makes them again.
     deep: bool,
     /// True while it goes over to another worker: nothing brings it back.
@@ -476,7 +478,7 @@ impl Residence {
     pub fn kept_for(&self) -> Option<Duration> {
         let state = self.state.lock();
         let has_kept = state.moves.phase == Phase::Running && state.moves.stored_bytes > 0;
-        state.kept_since.filter(|_| has_kept).map(|since| since.elapsed())
+        state.kept_since.filter(|_| has_kept && !state.ahead).map(|since| since.elapsed())
     }
 
     /// Returns the host memory that the contents of the last suspension and the worker's pool are charged for, in bytes.
@@ -506,6 +508,29 @@ impl Residence {
         Some(state.pool_bytes).filter(|now| *now != before)
     }
 
+    /// Records that the worker copies contents ahead of a suspension, and keeps them. Their maximum is `bytes`, or as much as `charge`, which takes host
+    /// memory, gives for it. Returns the host memory that all contents may take, in bytes.
+    pub fn go_ahead(&self, bytes: u64, charge: impl FnOnce(u64) -> Charge) -> u64 {
+        let mut state = self.state.lock();
+        if state.ended || state.moves.phase != Phase::Running {
+            return state.charged() as u64;
+        }
+        let missing = bytes.saturating_sub(state.charged() as u64);
+        if missing > 0 {
+            state.add_charge(Some(charge(missing)));
+        }
+        let charged = state.charged() as u64;
+        state.moves.stored_bytes = charged;
+        state.kept_since.get_or_insert_with(Instant::now);
+        state.ahead = true;
+        charged
+    }
+
+    /// Records that no contents go ahead any more: those of a session that runs are kept as after a resumption.
+    pub fn end_ahead(&self) {
+        self.state.lock().ahead = false;
+    }
+
     /// Records that the worker is asked to end the driver's objects, and may do so.
     pub fn deepens(&self) {
         self.state.lock().deep = true;
@@ -519,7 +544,7 @@ impl Residence {
     /// Releases the charge of contents that a running session has kept. Returns false if it has none. The worker must be told.
     pub fn forget(&self) -> bool {
         let mut state = self.state.lock();
-        if state.moves.phase != Phase::Running || state.moves.stored_bytes == 0 {
+        if state.moves.phase != Phase::Running || state.moves.stored_bytes == 0 || state.ahead {
             return false;
         }
         state.moves.stored_bytes = 0;
@@ -679,6 +704,28 @@ mod tests {
     use vhost_cuda_common::budget::Budget;
 
     use super::*;
+
+    #[test]
+    fn what_goes_ahead_is_charged_and_kept_until_it_is_over() {
+        let (residence, budget) = (Residence::default(), Budget::new(1000));
+        let charge = |bytes: u64| budget.charge_up_to(bytes as usize);
+        assert_eq!(residence.go_ahead(600, charge), 600);
+        assert_eq!(residence.go_ahead(1200, charge), 1000, "as much as there is");
+        assert_eq!(residence.kept_for(), None);
+        assert!(!residence.forget(), "it is needed at the stop");
+        residence.begin(Move::Out { hold: false }, 1).unwrap();
+        let moved = Moved { moved_bytes: 500, stored_bytes: 400, ..Moved::default() };
+        assert!(residence.answered(1, Ok(moved)));
+        residence.finish(Instant::now(), None).unwrap();
+        assert_eq!((residence.go_ahead(900, charge), budget.used()), (400, 400), "suspended");
+        residence.begin(Move::Back, 2).unwrap();
+        assert!(residence.answered(2, Ok(Moved { stored_bytes: 400, ..Moved::default() })));
+        residence.finish(Instant::now(), None).unwrap();
+        assert!(!residence.forget());
+        residence.end_ahead();
+        assert!(residence.kept_for().is_some() && residence.forget());
+        assert_eq!(budget.used(), 0);
+    }
 
     #[test]
     fn saved_contents_take_no_host_memory_and_do_not_come_back_by_a_move() {

@@ -100,6 +100,8 @@ pub struct Session {
     recipe: Asked,
     /// The question whether it has stopped with its machine.
     stopping: Asked,
+    /// The question for contents that go ahead of its machine.
+    ahead: Asked,
     place: Place,
     /// True if its worker has got guest memory from the program before this one.
     is_restored: bool,
@@ -248,6 +250,7 @@ impl Session {
             profile: profile::Profiled::default(),
             recipe: Asked::default(),
             stopping: Asked::default(),
+            ahead: Asked::default(),
             place,
             is_restored: false,
             is_leaving: AtomicBool::new(false),
@@ -299,6 +302,7 @@ impl Session {
         self.profile.asked.end();
         self.recipe.end();
         self.stopping.end();
+        self.ahead.end();
         self.endings.ending(self.label);
         let status = self.reap(&self.assigned().worker);
         self.end_fresh();
@@ -394,6 +398,7 @@ impl Session {
         self.profile.asked.forget();
         self.recipe.forget();
         self.stopping.forget();
+        self.ahead.forget();
         self.residence.renewed();
         state.is_away = false;
         if memory_changed {
@@ -653,6 +658,7 @@ impl Session {
             of_profile
                 .or_else(|payload| self.recipe.answered(&header, payload))
                 .or_else(|payload| self.stopping.answered(&header, payload))
+                .or_else(|payload| self.ahead.answered(&header, payload))
         } else {
             Err(payload)
         };

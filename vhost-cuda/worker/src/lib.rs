@@ -44,9 +44,9 @@ use serve::executor::Executors;
 use state::SessionState;
 use vhost_cuda_common::args::WorkerArgs;
 use vhost_cuda_common::link::{
-    self, TO_ACCOUNT, TO_CALL, TO_CLOSE, TO_CONTENTS, TO_DEEPEN, TO_ENTER, TO_FORGET, TO_LEAVE, TO_LOAD,
-    TO_MEMORY, TO_POOL, TO_PROFILE, TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE, TO_SAVED,
-    TO_SHARE, TO_STAY, TO_STOP, TO_SUSPEND, TO_UNPIN,
+    self, TO_ACCOUNT, TO_AHEAD, TO_CALL, TO_CLOSE, TO_CONTENTS, TO_DEEPEN, TO_ENTER, TO_FORGET, TO_LEAVE,
+    TO_LOAD, TO_MEMORY, TO_POOL, TO_PROFILE, TO_RECIPE, TO_REGION, TO_RESUME, TO_RESUME_REFUSED, TO_SAVE,
+    TO_SAVED, TO_SHARE, TO_STAY, TO_STOP, TO_SUSPEND, TO_UNPIN,
 };
 
 /// Runs a worker until its session or its daemon ends.
@@ -106,6 +106,7 @@ fn serve(link: &UnixStream, session: &'static SessionState) -> std::io::Result<(
             TO_LEAVE => renewal::leave(session, &mut executors, &mut frame, &replies),
             TO_STAY => renewal::stay(session, &mut executors),
             TO_STOP => renewal::stopping::stop(session, &mut executors, &frame, &replies),
+            TO_AHEAD => suspend::ahead::start(session, &mut frame, &replies),
             TO_ENTER => renewal::enter(session, &mut executors, &mut frame, &replies),
             TO_CLOSE => return Ok(()),
             kind => debug!("a frame of unknown kind {kind}"),

@@ -17,6 +17,8 @@ use crate::paths::Paths;
 const LIMIT: Duration = Duration::from_secs(120);
 /// The time between two questions about the progress.
 const POLL: Duration = Duration::from_millis(10);
+/// The milliseconds for which a machine may stand still, whose programs change their memory faster than it is sent.
+const PATIENT: u64 = 60_000;
 /// Bytes per second: no limit.
 const BANDWIDTH: u64 = 1 << 40;
 /// The folder in the guest's own file system for files of the host.
@@ -96,10 +98,32 @@ impl Vm {
     ///
     /// Errors: QEMU's reason. The machine goes on.
     pub fn send(&self, address: &str) -> Result<()> {
+        self.send_live(address, PATIENT)
+    }
+
+    /// As [`Self::send`]. The machine stands still when QEMU thinks that the rest takes so many milliseconds.
+    ///
+    /// Errors: QEMU's reason. The machine goes on.
+    pub fn send_live(&self, address: &str, downtime: u64) -> Result<()> {
         let mut qmp = self.monitor();
-        qmp.set_up_migration(address)?;
-        qmp.execute("migrate", json!({ "uri": address }))?;
+        qmp.begin_migration(address, json!({ "max-bandwidth": BANDWIDTH, "downtime-limit": downtime }))?;
         qmp.wait_for_migration()
+    }
+
+    /// Sends at most so many bytes per second, and gives that up after `bytes` are sent. The machine goes on.
+    pub fn send_in_vain(&self, address: &str, bandwidth: u64, bytes: u64) -> Result<()> {
+        let mut qmp = self.monitor();
+        qmp.begin_migration(address, json!({ "max-bandwidth": bandwidth, "downtime-limit": 1 }))?;
+        let enough = qmp.poll("query-migrate", |answer| match answer["status"].as_str() {
+            Some("active") if answer["ram"]["transferred"].as_u64() < Some(bytes) => None,
+            Some("setup") => None,
+            Some("active") => Some(Ok(())),
+            _ => Some(Err("it has ended".to_owned())),
+        });
+        qmp.execute("migrate_cancel", json!({}))?;
+        enough?;
+        let cancelled = qmp.wait_for_migration();
+        if cancelled.is_ok() { bail!("it was not cancelled") } else { qmp.wait_until_running() }
     }
 
     /// Creates a file for [`Self::save_snapshot`].
@@ -140,10 +164,15 @@ impl Vm {
 
 impl Qmp {
     fn set_up_migration(&mut self, address: &str) -> Result<()> {
-        self.execute("migrate-set-parameters", json!({ "max-bandwidth": BANDWIDTH }))?;
         // With it the source learns that the destination has refused the machine, and goes on. A file has none.
         let answers = json!({ "capability": "return-path", "state": address.starts_with("unix:") });
         self.execute("migrate-set-capabilities", json!({ "capabilities": [answers] })).map(drop)
+    }
+
+    fn begin_migration(&mut self, address: &str, parameters: Value) -> Result<()> {
+        self.set_up_migration(address)?;
+        self.execute("migrate-set-parameters", parameters)?;
+        self.execute("migrate", json!({ "uri": address })).map(drop)
     }
 
     fn wait_for_migration(&mut self) -> Result<()> {

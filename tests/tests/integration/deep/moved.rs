@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
 use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::effort;
-use vhost_cuda_tests::mover::{Moved, Mover, Order};
+use vhost_cuda_tests::mover::{Ahead, Moved, Mover, Order};
 use vhost_cuda_tests::running::Running;
 use vhost_cuda_tests::stack::SOCKET_VARIABLE;
 use vhost_cuda_tests::suite::{Kit, Suite};
@@ -53,6 +53,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::sessions_are_as_they_were", sessions_are_as_they_were);
     suite.test("moved::textures_and_surfaces", textures_and_surfaces);
     suite.test("moved::contents_are_in_files", contents_are_in_files);
+    suite.test("moved::contents_go_ahead", contents_go_ahead);
+    suite.test("moved::contents_that_change_go_again", contents_that_change_go_again);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
     killed::collect(suite);
 }
@@ -263,6 +265,10 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
         let length = fs::metadata(file)?.len();
         ensure!(length >= 16 << 20 && length.is_multiple_of(2 << 20), "{length}");
     }
+    // All are in the file, too, where a front-end has them go ahead nevertheless.
+    let to = socket(&two.daemons[1])?;
+    let moved = two.mover.move_live(&to, Order::StateFirst, |ahead| ahead.bytes() > 16 << 20)?;
+    ensure!(matches!(moved[..], [(Moved::There(bytes), ..)] if bytes < 1 << 20), "{moved:?}");
     let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst);
     ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
     let log = other.route.daemon.as_ref().context("no daemon")?.log();
@@ -284,6 +290,48 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
     let there = two.daemons[1].control.session_of(program.pid())?;
     ensure!(there["state"] == "suspended", "{there}");
     Ok(())
+}
+
+/// Contents of a program that makes no call go ahead, and are not sent again when it stops: 16 MiB (`--rounds` changes it). A move that was
+/// given up changes nothing.
+fn contents_go_ahead(kit: &Kit) -> Result<()> {
+    let mib = effort::rounds(16)?;
+    let all = usize::try_from(mib)? << 20;
+    let two = Two::start(kit, &[])?;
+    let program = two.program(kit, "suspended", &[&mib.to_string(), "idle"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    let (first, second) = (socket(&two.daemons[0])?, socket(&two.daemons[1])?);
+    let is_half = |ahead: &Ahead| ahead.bytes() > all / 2;
+    let is_all = |ahead: &Ahead| ahead.bytes() > all && ahead.pending == 0;
+    two.mover.cancel(is_half)?;
+    // On the card at first, and then in host memory.
+    for (daemon, order) in [(&second, Order::StateFirst), (&first, Order::MemoryFirst)] {
+        let moved = two.mover.move_live(daemon, order, is_all)?;
+        println!("{mib} MiB: {moved:?}");
+        ensure!(matches!(moved[..], [(Moved::There(state), ..)] if state < all / 4), "{moved:?}");
+    }
+    two.mover.cancel(is_half)?;
+    let moved = two.move_to(1, Order::StateFirst)?;
+    ensure!(
+        matches!(moved[..], [Moved::There(state)] if state > all),
+        "after one that was given up: {moved:?}"
+    );
+    finish(program)
+}
+
+/// A program that computes moves while its contents go ahead. What has changed since goes again.
+fn contents_that_change_go_again(kit: &Kit) -> Result<()> {
+    const BYTES: usize = 16 << 20;
+    let two = Two::start(kit, &[])?;
+    let program = two.program(kit, "suspended", &["16", "work"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    for round in 0..effort::rounds(ENOUGH)? {
+        let to = socket(&two.daemons[(1 - round % 2) as usize])?;
+        // More than all of it: some chunks have changed, and have gone again.
+        let moved = two.mover.move_live(&to, Order::StateFirst, |ahead| ahead.bytes() > BYTES * 5 / 4)?;
+        ensure!(matches!(moved[..], [(Moved::There(_), ..)]), "round {round}: {moved:?}");
+    }
+    finish(program)
 }
 
 /// A kernel that does not end leaves the program where it is.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use vhost_cuda_common::link;
+use vhost_cuda_common::budget::Charge;
+use vhost_cuda_common::link::{self, ALREADY_SAVED};
 
 use super::ending::wait_for;
 use super::opening::{Held, NEXT_LABEL, Reservation};
@@ -71,10 +72,16 @@ impl Device {
         if all { Ok(()) } else { Err("sessions that the device has do not end") }
     }
 
-    /// Gives a session of another daemon a worker. Must not be called by a confined thread.
+    /// Gives a session of another daemon a worker, which gets its contents in the file beside the state that it names, or in `contents`
+    /// if they have come ahead, and else with the rest. `charge` is for `contents`. Must not be called by a confined thread.
     ///
     /// Errors: the reason for which it gets none.
-    pub fn arrive(self: &Arc<Self>, saved: MachineSession) -> Result<Arrival, String> {
+    pub fn arrive(
+        self: &Arc<Self>,
+        saved: MachineSession,
+        contents: Option<&File>,
+        charge: Option<Charge>,
+    ) -> Result<Arrival, String> {
         if self.session(saved.id).is_some() || !saved.is_sound() {
             return Err("it is there already, or a number of it is out of range".to_owned());
         }
@@ -86,10 +93,17 @@ impl Device {
         )?;
         room::check().map_err(|error| format!("the daemon is out of address space: {error}"))?;
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
-        let contents = saved.contents.as_deref().map(|name| self.saved_contents(name, bytes)).transpose()?;
-        // The kernel keeps a file in memory for all who map it, and can give it up.
-        let charged = if contents.is_some() { 0 } else { bytes };
-        let host = self.settings.suspender.charge_contents(label, charged);
+        let beside = saved.contents.as_deref().map(|name| self.saved_contents(name, bytes)).transpose()?;
+        let (contents, needed, charge) = match &beside {
+            // The kernel keeps a file in memory for all who map it, and can give it up.
+            Some(file) => (Some((file, ALREADY_SAVED)), 0, None),
+            None => (contents.map(|file| (file, 0)), bytes, charge),
+        };
+        let there = charge.as_ref().map_or(0, Charge::amount) as u64;
+        let mut host = self.settings.suspender.charge_contents(label, needed.saturating_sub(there));
+        if let (Ok(host), Some(charge)) = (&mut host, charge) {
+            host.merge(charge);
+        }
         let host = host.map_err(|error| error.to_string())?;
         let slot = self.with_settled_memory(|| self.join_account());
         let slot = slot.map_err(|()| "its machine has not enough device memory (--memory)")?;
@@ -131,7 +145,7 @@ impl Device {
         session: &Session,
         owner: Owner,
         bytes: u64,
-        contents: Option<File>,
+        contents: Option<(&File, u32)>,
     ) -> io::Result<File> {
         self.serve_questions(session, &session.assigned().worker.sockets, owner, Vec::new());
         let (reader, writer) = io::pipe()?;

@@ -24,12 +24,18 @@ impl Device {
         for_each(&self.sessions(), |session| session.stop(deadline));
     }
 
+    /// Returns whether its sessions have stopped, or none of its queues runs.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.rings.iter().all(|ring| !ring.is_running())
+    }
+
     /// Lets all sessions go on, because a queue runs, unless another one has chains of another backend that belong to them.
     pub fn go_on(&self, memory: &Memory) {
         if !self.stopped.load(Ordering::Acquire) || self.rings.iter().any(|ring| ring.has_inherited()) {
             return;
         }
         if self.stopped.swap(false, Ordering::AcqRel) {
+            self.end_ahead();
             self.sessions().iter().for_each(|session| session.go_on(memory));
         }
     }

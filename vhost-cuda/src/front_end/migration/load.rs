@@ -12,12 +12,14 @@ use std::sync::atomic::Ordering;
 use log::{debug, warn};
 use vhost_cuda_common::files::{add_seals, memory_file};
 use vhost_cuda_common::images::{DIGEST_BYTES, SEALS};
+use vhost_cuda_common::link::CHUNK_BYTES;
 use vhost_cuda_common::parts::{self, kind};
 
-use super::{MAX_ITEMS, State, VERSION, invalid, version};
+use super::{MAX_ITEMS, State, VERSION, ahead, invalid, version};
 use crate::cache::MAX_IMAGES;
 use crate::confine::threads;
 use crate::front_end::device::Device;
+use crate::front_end::device::ahead::Whole;
 use crate::front_end::patient::Attended;
 use crate::sessions::session::machine::MachineSession;
 
@@ -36,7 +38,12 @@ const BUFFER: usize = 1 << 20;
 pub fn load(device: &Arc<Device>, from: File) -> io::Result<()> {
     threads::read_foreign_bytes();
     let mut from = BufReader::with_capacity(BUFFER, Attended::new(from, || device.is_connected()));
-    let version = version(&mut from)?;
+    let mut head = [0; 12];
+    from.read_exact(&mut head)?;
+    if ahead::is_head(&head) {
+        return ahead::receive(device, from);
+    }
+    let version = version(&head[..])?;
     device.end_for_another_state().map_err(io::Error::other)?;
     let loaded = if version == VERSION {
         let image = |image: &Image, file| {
@@ -48,6 +55,7 @@ pub fn load(device: &Arc<Device>, from: File) -> io::Result<()> {
     } else {
         State::read_without_sessions(from).and_then(|state| check_queues(state, device.rings.len()))
     };
+    device.forget_arrived();
     match loaded {
         Ok(state) => {
             device.driver_version.store(state.driver_version, Ordering::Relaxed);
@@ -89,7 +97,7 @@ fn read<R: Read>(
     }
     let mut state = check_queues(State::read(&part)?, queues)?;
     let (mut images, mut sessions) = (0, 0);
-    let mut source = Source { from, kept: Vec::new(), is_kept: true };
+    let mut source = Source { from, kept: Vec::new(), is_kept: true, whole: None };
     loop {
         match parts::read(&mut source.from, &mut part)? {
             kind::IMAGE if images < MAX_IMAGES => {
@@ -102,7 +110,7 @@ fn read<R: Read>(
                     .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
                 let id = saved.id;
                 source.kept.clear();
-                source.is_kept = true;
+                (source.is_kept, source.whole) = (true, None);
                 if !session(saved, &mut source)? {
                     state.lost.push(id);
                 }
@@ -157,6 +165,8 @@ struct Source<R> {
     /// The parts of the session that were read so far, for another worker, and whether these are all.
     kept: Vec<u8>,
     is_kept: bool,
+    /// The file of its contents, if some have come ahead: the worker gets their places.
+    whole: Option<Whole>,
 }
 
 /// The end of what there is of a session.
@@ -184,7 +194,7 @@ impl<R: Read> Source<R> {
             if found == kind::LOST {
                 return Ok(Ended::GivenUp);
             }
-            if to.write_all(&part).is_err() {
+            if !part.is_empty() && to.write_all(&part).is_err() {
                 return Ok(if found == kind::END { Ended::Whole } else { Ended::Refused });
             }
             if found == kind::END {
@@ -193,11 +203,35 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Reads the next part as it is, and keeps it as long as that is not too much.
+    /// Reads the next part as it is, or what the worker gets in place of it, and keeps it as long as that is not too much.
     fn next(&mut self, part: &mut Vec<u8>) -> io::Result<u16> {
         let found = parts::copy(&mut self.from, part)?;
         if found != kind::LOST && !kind::is_of_session(found) {
             return Err(invalid("a part of a session is of another kind"));
+        }
+        match (found, &mut self.whole) {
+            (kind::ARRIVED, None) => return Err(invalid("no contents have come ahead")),
+            (kind::PLACES, Some(_)) => return Err(invalid("its contents are in another file, too")),
+            (kind::ARRIVED, Some(whole)) => {
+                let mut addresses = Vec::<u64>::new();
+                parts::read_rows(parts::parse(part)?.1, &mut addresses, MAX_KEPT)?;
+                whole.keep(&addresses)?;
+                part.clear();
+            }
+            (kind::CHUNK, Some(whole)) => {
+                let (address, chunk) = parts::parse(part)?
+                    .1
+                    .split_first_chunk()
+                    .ok_or_else(|| invalid("a chunk is too short"))?;
+                whole.put(u64::from_le_bytes(*address), chunk)?;
+                part.clear();
+            }
+            (kind::END, Some(whole)) => {
+                let end = std::mem::take(part);
+                parts::write_rows(&mut *part, kind::PLACES, whole.rows())?;
+                part.extend_from_slice(&end);
+            }
+            _ => {}
         }
         self.is_kept &= self.kept.len() + part.len() <= MAX_KEPT;
         match self.is_kept {
@@ -222,10 +256,19 @@ fn enter<R: Read>(device: &Arc<Device>, saved: MachineSession, source: &mut Sour
     let what = saved.describe();
     let mut attempts = 0..ATTEMPTS;
     let mut is_over = false;
+    let mut charge = None;
+    // Files beside the state have all contents.
+    if let Some(arrived) = device.arrived(saved.id).filter(|_| saved.contents.is_none()) {
+        let bytes = saved.residence.whole_bytes().unwrap_or(0);
+        let (whole, taken) = arrived.complete(bytes.div_ceil(CHUNK_BYTES))?;
+        (source.whole, charge) = (Some(whole), taken);
+    }
     let reason = loop {
         attempts.next();
         let (theirs, copy) = (device.clone(), saved.clone());
-        let arrival = threads::ask_outside(move || theirs.arrive(copy));
+        let contents = source.whole.as_ref().map(|whole| whole.file.try_clone()).transpose()?;
+        let charge = charge.take();
+        let arrival = threads::ask_outside(move || theirs.arrive(copy, contents.as_ref(), charge));
         let mut arrival = match arrival.unwrap_or_else(|| Err("there is no thread for it".to_owned())) {
             Ok(arrival) => arrival,
             Err(reason) => break reason,
@@ -276,6 +319,9 @@ pub(super) fn fuzz(data: &[u8]) {
         Ok(())
     };
     let _ = read(data, 3, BUFFER as u64, image, |_, source| {
+        if data.len().is_multiple_of(2) {
+            source.whole = Some(crate::front_end::device::ahead::Arrived::new()?.complete(2)?.0);
+        }
         let mut all = Vec::new();
         let ended = source.pass_to(&mut all)?;
         assert!(source.kept.len() <= MAX_KEPT && (!source.is_kept || source.kept.starts_with(&all)));

@@ -2,8 +2,9 @@
 //! The state of a device that is saved with its machine, or moves with it to another daemon.
 //!
 //! It begins with a head: letters and the version. Then come parts of [`vhost_cuda_common::parts`], which `docs/spec/saved-sessions.md`
-//! specifies: queues, images of device code, and each session that goes along. States of version 1 have no sessions, and are still read.
+//! specifies: queues, images of device code, and each session that goes along. Contents may come before it ([`ahead`]). States of version 1 have no sessions, and are still read.
 
+pub mod ahead;
 pub mod load;
 pub mod save;
 
@@ -154,6 +155,7 @@ pub fn fuzz(data: &[u8]) {
     }
     let _ = State::read_without_sessions(data);
     load::fuzz(data);
+    ahead::fuzz(data);
 }
 
 #[cfg(test)]

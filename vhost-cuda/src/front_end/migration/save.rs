@@ -48,10 +48,12 @@ struct Leaving<'a> {
 /// Errors: those of `to`; a session cannot go along, and must not be lost.
 pub fn save(device: &Arc<Device>, to: File) -> io::Result<()> {
     let mut to = Attended::new(to, || device.is_connected());
+    let ahead = device.gone_ahead();
     let sessions = device.sessions_to_save().map_err(io::Error::other)?;
     let memory = device.memory();
     let (mut lost, mut leaving) = (device.events.save(), Vec::new());
     let prepared = for_each(&sessions, |session| prepare(device, session, memory.as_deref()));
+    device.end_ahead();
     for (session, result) in sessions.iter().zip(prepared) {
         match result {
             Ok(one) => leaving.push(one),
@@ -70,7 +72,9 @@ pub fn save(device: &Arc<Device>, to: File) -> io::Result<()> {
     write_images(device, &leaving, &mut to)?;
     for Leaving { session, member, contents, .. } in &mut leaving {
         parts::write(&mut to, kind::MEMBER, &[member])?;
-        if let Err(reason) = write_copy(session, contents.as_ref(), &mut to)? {
+        // Files beside the state have all contents.
+        let is_ahead = contents.is_none() && ahead.contains(&session.label());
+        if let Err(reason) = write_copy(session, contents.as_ref(), is_ahead, &mut to)? {
             give_up(device, session, &reason)?;
             parts::write(&mut to, kind::LOST, &[])?;
             *contents = None;
@@ -160,6 +164,7 @@ fn write_images(device: &Device, leaving: &[Leaving<'_>], mut to: impl Write) ->
 fn write_copy(
     session: &Arc<Session>,
     contents: Option<&Writing>,
+    is_ahead: bool,
     to: &mut (impl Write + Send),
 ) -> io::Result<Result<(), String>> {
     let (from, pipe) = io::pipe()?;
@@ -175,7 +180,7 @@ fn write_copy(
             passed
         };
         let passing = thread::Builder::new().name("device-state-c".into()).spawn_scoped(scope, pass)?;
-        let written = session.write_copy(pipe.into());
+        let written = session.write_copy(pipe.into(), is_ahead);
         let passed = passing.join().map_err(|_| io::Error::other("its thread has failed"))?;
         io::Result::Ok((written, passed))
     })?;

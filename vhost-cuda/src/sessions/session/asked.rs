@@ -120,16 +120,16 @@ impl Session {
         file: Option<OwnedFd>,
         patience: Duration,
     ) -> Result<Vec<u8>, AskError> {
-        self.ask_with_files(asked, kind, payload, (None, file), patience)
+        self.ask_with_files(asked, (kind, 0), payload, (None, file), patience)
     }
 
-    /// As [`Self::ask_with`], with a file for contents before the other one.
+    /// As [`Self::ask_with`], with flags, and with a file for contents before the other one.
     ///
     /// Errors: see [`AskError`].
     pub(super) fn ask_with_files(
         &self,
         asked: &Asked,
-        kind: u32,
+        (kind, flags): (u32, u32),
         payload: &[u8],
         (contents, file): (Option<OwnedFd>, Option<OwnedFd>),
         patience: Duration,
@@ -155,10 +155,14 @@ impl Session {
         // What comes later waits.
         state.is_away = kind == TO_LEAVE && !state.is_stopped;
         state.is_stopped |= kind == TO_STOP;
-        let header = ToWorker { kind, id, ..ToWorker::default() };
+        let header = ToWorker { kind, flags, id, ..ToWorker::default() };
         // Still locked: requests reach the worker in the order of their numbers, and the file for contents right before its request.
         if let Some(contents) = contents {
-            self.send(Outgoing::File(ToWorker { kind: TO_CONTENTS, ..header }, Vec::new(), contents));
+            self.send(Outgoing::File(
+                ToWorker { kind: TO_CONTENTS, flags: 0, ..header },
+                Vec::new(),
+                contents,
+            ));
         }
         self.send(match file {
             Some(file) => Outgoing::File(header, payload.to_vec(), file),

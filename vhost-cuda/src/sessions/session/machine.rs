@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use vhost_cuda_common::budget::Charge;
-use vhost_cuda_common::link::{self, ALREADY_SAVED, ENTERS_STOPPED, TO_CONTENTS, TO_ENTER, ToWorker};
+use vhost_cuda_common::link::{
+    self, AheadTerms, ENTERS_STOPPED, LEAVES_AHEAD, TO_AHEAD, TO_CONTENTS, TO_ENTER, ToWorker,
+    VERSION_OF_AHEAD,
+};
+use vhost_cuda_common::recipes::Description;
 use vhost_cuda_common::statistics::Totals;
 use virtio_cuda_protocol::transport::Open;
 use zerocopy::IntoBytes;
 
-use super::asked::PATIENCE;
+use super::asked::{AskError, PATIENCE};
 use super::renewal::{RenewalError, receive};
 use super::{InFlight, Phase, Place, Session, State, Tables, printable};
 use crate::guest::memory::Memory;
@@ -108,11 +112,11 @@ impl Session {
         with_worker.map(place).collect()
     }
 
-    /// Has the worker write a copy of the session to a pipe. Whoever reads the pipe notices if the worker stalls.
+    /// Has the worker write a copy of the session to a pipe, without the chunks that have gone ahead if `is_ahead`. Whoever reads the pipe notices if the worker stalls.
     ///
     /// Errors: see [`RenewalError`]; nothing has changed.
-    pub fn write_copy(&self, to: OwnedFd) -> Result<(), RenewalError> {
-        self.leave(None, to, ANY_TIME)
+    pub fn write_copy(&self, to: OwnedFd, is_ahead: bool) -> Result<(), RenewalError> {
+        self.leave(None, to, ANY_TIME, if is_ahead { LEAVES_AHEAD } else { 0 })
     }
 
     /// Creates the session of another daemon on `worker`, which reads the worker's copy next ([`Self::enter`]). `charge` is host memory for
@@ -155,11 +159,31 @@ impl Session {
         })
     }
 
+    /// Has the worker write chunks to a pipe that have changed since it has written them last, while the session runs. `is_first` says that none was
+    /// written. `budget` is the host memory that its contents may take, in bytes. Returns the bytes of the chunks.
+    ///
+    /// Errors: the reason for which not all are written.
+    pub fn write_ahead(&self, to: OwnedFd, budget: u64, is_first: bool) -> Result<u64, String> {
+        let terms = AheadTerms { budget_bytes: budget, is_first: is_first.into() };
+        let answer = self.ask_with(&self.ahead, TO_AHEAD, terms.as_bytes(), Some(to), ANY_TIME);
+        let answer = answer.and_then(|answer| Description::read(&answer).ok_or(AskError::Malformed));
+        match answer.map_err(|error| error.to_string())? {
+            Description { obstacle: Some(reason), .. } => Err(reason),
+            Description { bytes, .. } => Ok(bytes),
+        }
+    }
+
+    /// Returns whether contents of the session can go ahead, as far as that is known.
+    pub fn can_go_ahead(&self) -> bool {
+        let state = self.state.lock();
+        self.assigned().worker.version >= VERSION_OF_AHEAD && !state.is_stopped && !state.is_arriving
+    }
+
     /// Has the worker read the copy from a pipe. `most` is the host memory that its contents may take, in bytes, unless they are in the file
-    /// `contents`.
+    /// `contents`, which comes with the flags of [`TO_CONTENTS`].
     ///
     /// Errors: those of its socket.
-    pub fn enter(&self, from: OwnedFd, most: u64, contents: Option<File>) -> io::Result<()> {
+    pub fn enter(&self, from: OwnedFd, most: u64, contents: Option<(&File, u32)>) -> io::Result<()> {
         let header = ToWorker {
             kind: TO_ENTER,
             flags: ENTERS_STOPPED,
@@ -168,8 +192,8 @@ impl Session {
         };
         let assigned = self.assigned();
         let link = &assigned.worker.sockets.link;
-        if let Some(contents) = contents {
-            let header = ToWorker { kind: TO_CONTENTS, flags: ALREADY_SAVED, ..header };
+        if let Some((contents, flags)) = contents {
+            let header = ToWorker { kind: TO_CONTENTS, flags, ..header };
             link::send_with_file(link, &header, &[], contents)?;
         }
         link::send_with_file(link, &header, most.as_bytes(), from)

@@ -186,7 +186,7 @@ impl Session {
             };
             let name = format!("session-{}-e", self.label);
             let receiving = thread::Builder::new().name(name).spawn_scoped(scope, receive)?;
-            let left = self.leave(contents, writer.into(), limit);
+            let left = self.leave(contents, writer.into(), limit, 0);
             if left.is_err() {
                 // It would wait for the rest.
                 fresh.worker.kill();
@@ -205,14 +205,15 @@ impl Session {
         self.commit(fresh, wakes)
     }
 
-    /// Has the present worker write the session to a pipe. From now on requests wait, unless it does not do it.
+    /// Has the present worker write the session to a pipe. `flags` are those of [`TO_LEAVE`]. From now on requests wait, unless it does not do it.
     pub(super) fn leave(
         &self,
         contents: Option<OwnedFd>,
         to: OwnedFd,
         limit: Duration,
+        flags: u32,
     ) -> Result<(), RenewalError> {
-        let answer = self.ask_with_files(&self.recipe, TO_LEAVE, &[], (contents, Some(to)), limit);
+        let answer = self.ask_with_files(&self.recipe, (TO_LEAVE, flags), &[], (contents, Some(to)), limit);
         let was_asked = self.state.lock().is_away;
         match answer.and_then(|answer| said(&answer).ok_or(AskError::Malformed)) {
             Ok(said) => said.map_err(RenewalError::Kept),

@@ -163,6 +163,7 @@ impl Session {
             profile: Profiled::restore(saved.profile),
             recipe: Asked::restore(saved.recipe),
             stopping: Asked::default(),
+            ahead: Asked::default(),
             place: saved.place,
             is_restored: true,
             is_leaving: AtomicBool::new(false),

@@ -104,7 +104,7 @@ impl Session {
             return Err(SavingError::State("its worker is of an older release"));
         }
         let files = files.map_or((None, None), |Files { memory, pipe }| (Some(memory), Some(pipe)));
-        let answer = self.ask_with_files(&self.recipe, kind, payload, files, time)?;
+        let answer = self.ask_with_files(&self.recipe, (kind, 0), payload, files, time)?;
         match Description::read(&answer).ok_or(AskError::Malformed)? {
             Description { obstacle: Some(reason), .. } => Err(SavingError::Refused(reason)),
             Description { bytes, .. } => Ok(bytes),

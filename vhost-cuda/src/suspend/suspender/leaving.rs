@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sessions that go with their machine: suspended deeply, and kept so until they have been copied.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::NO_HOST_MEMORY;
 
-use super::Suspender;
 use super::renewing::Error;
+use super::{SLACK, Suspender};
 use crate::sessions::residence::{Extent, MoveError, Renewing};
 use crate::sessions::session::Session;
 
@@ -24,6 +25,16 @@ impl Suspender {
         self.suspend_to(session, TIME, false, Extent::Any)?;
         self.end_objects(session)?;
         Ok(renewing)
+    }
+
+    /// Has the worker of a session write contents to a pipe, ahead of the stop of its machine.
+    ///
+    /// Errors: the reason for which not all are written.
+    pub fn send_ahead(&self, session: &Session, to: OwnedFd, is_first: bool) -> Result<u64, String> {
+        session.check_departure().map_err(|error| error.to_string())?;
+        let bytes = self.device_memory(session).saturating_add(SLACK);
+        let budget = session.residence().go_ahead(bytes, |bytes| self.host.charge(bytes));
+        session.write_ahead(to, budget, is_first)
     }
 
     /// Takes host memory for all contents of a session that enters. If there is none, others give up contents that they have kept, and their

@@ -237,7 +237,8 @@ impl Guest {
 pub fn stream_of(guest: &mut Guest, stopped_at: Option<u64>) -> Vec<u8> {
     let mut stream = Vec::new();
     let (threads, _) = super::stopped(guest.session.state, &mut guest.executors).expect("it can leave");
-    let written = super::writing::session(&mut stream, guest.session.state, &threads, stopped_at, None);
+    let written =
+        super::writing::session(&mut stream, guest.session.state, &threads, stopped_at, None, false);
     written.expect("it can be written");
     super::go_on(guest.session.state);
     stream

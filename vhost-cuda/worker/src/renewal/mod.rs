@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
-use vhost_cuda_common::link::{ENTERS_STOPPED, Frame, pool_of};
+use vhost_cuda_common::link::{ENTERS_STOPPED, Frame, LEAVES_AHEAD, pool_of};
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::REPLY_OK;
 
@@ -70,8 +70,9 @@ pub fn leave(
         }
     };
     let theirs = replies.clone();
+    let is_ahead = frame.header.flags & LEAVES_AHEAD != 0;
     let run = move || {
-        let description = match written(session, &threads, stopped_at, pipe, way) {
+        let description = match written(session, &threads, stopped_at, pipe, way, is_ahead) {
             Ok(bytes) => Description { bytes, ..Description::default() },
             Err(reason) => {
                 debug!("the session stays: {reason}");
@@ -128,9 +129,10 @@ fn written(
     stopped_at: Option<u64>,
     pipe: File,
     way: Option<Way>,
+    is_ahead: bool,
 ) -> Result<u64, String> {
     let begun = Instant::now();
-    let written = writing::session(BufWriter::new(pipe), session, threads, stopped_at, way);
+    let written = writing::session(BufWriter::new(pipe), session, threads, stopped_at, way, is_ahead);
     debug!("the session is written: {:.3} s", begun.elapsed().as_secs_f64());
     written.map_err(|error| error.to_string())
 }

@@ -8,7 +8,8 @@ use std::thread;
 
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
 use vhost_cuda_common::link::{
-    CHUNK_BYTES, ENTERS_STOPPED, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_STOP, ToWorker,
+    AheadTerms, CHUNK_BYTES, ENTERS_STOPPED, LEAVES_AHEAD, TO_AHEAD, TO_CONTENTS, TO_ENTER, TO_LEAVE,
+    TO_STOP, ToWorker,
 };
 use vhost_cuda_common::parts;
 use virtio_cuda_protocol::cuda::Opcode;
@@ -20,7 +21,7 @@ use super::*;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::reservations::left::SpanRow;
 use crate::recipe::left::{bytes_of, capture_mode, settings};
-use crate::suspend::held;
+use crate::suspend::{ahead, held};
 
 const HOST_MEMORY: u64 = 1 << 30;
 
@@ -49,6 +50,10 @@ fn connect(guest: &Guest, id: u64) -> UnixStream {
 
 /// Lets the session leave. Returns the stream, or the reason for which it stays.
 fn left(guest: &mut Guest) -> Result<Vec<u8>, String> {
+    left_with(guest, 0)
+}
+
+fn left_with(guest: &mut Guest, flags: u32) -> Result<Vec<u8>, String> {
     let (mut reader, writer) = pipe();
     let all = thread::spawn(move || {
         let mut stream = Vec::new();
@@ -56,6 +61,7 @@ fn left(guest: &mut Guest) -> Result<Vec<u8>, String> {
         stream
     });
     let mut leaves = frame(TO_LEAVE, 1000, &[], writer);
+    leaves.header.flags = flags;
     leave(guest.session.state, &mut guest.executors, &mut leaves, &guest.replies);
     drop(leaves);
     let told = Description::read(&guest.answer(1000)).unwrap();
@@ -350,6 +356,89 @@ fn a_session_stops_with_its_machine_and_a_copy_of_it_goes_on_in_another() {
     after.lanes.clone_from(&before.lanes);
     assert_eq!(after, before);
     end_suspended(other);
+}
+
+/// Lets contents go ahead. Returns what was announced, the addresses of the chunks, and the worker's answer.
+fn went_ahead(guest: &mut Guest, terms: AheadTerms) -> (Vec<u64>, Vec<u64>, Description) {
+    let (reader, writer) = pipe();
+    let reading = thread::spawn(move || {
+        let (mut part, mut passes, mut chunks) = (Vec::new(), Vec::new(), Vec::new());
+        while let Ok(found) = parts::read(&reader, &mut part) {
+            let number = part.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            match found {
+                parts::kind::PASS => passes.extend(number),
+                parts::kind::CHUNK if part.len() == 8 + crate::suspend::room::CHUNK => chunks.extend(number),
+                parts::kind::END => {}
+                other => panic!("a part of kind {other}"),
+            }
+        }
+        (passes, chunks)
+    });
+    let mut asks = frame(TO_AHEAD, 4000, terms.as_bytes(), writer);
+    ahead::start(guest.session.state, &mut asks, &guest.replies);
+    drop(asks);
+    let told = Description::read(&guest.answer(4000)).unwrap();
+    let (passes, chunks) = reading.join().unwrap();
+    (passes, chunks, told)
+}
+
+#[test]
+fn contents_go_ahead_once_and_are_named_only_when_the_session_leaves() {
+    let mut guest = Guest::with_all();
+    let first = AheadTerms { budget_bytes: HOST_MEMORY, is_first: 1 };
+    let next = AheadTerms { is_first: 0, ..first };
+    let (passes, _, told) = went_ahead(&mut guest, AheadTerms { budget_bytes: 0, ..first });
+    assert!(told.obstacle.unwrap().contains("not enough host memory"), "{passes:?}");
+    let (passes, chunks, told) = went_ahead(&mut guest, first);
+    // Memory of cuMemCreate does not go ahead.
+    assert_eq!((passes, chunks.len(), told.bytes), (vec![3], 3, 3 * CHUNK_BYTES), "{:?}", told.obstacle);
+    let (passes, again, _) = went_ahead(&mut guest, next);
+    assert_eq!((passes, again), (vec![0], vec![]), "nothing has changed");
+    let (_, again, _) = went_ahead(&mut guest, first);
+    assert_eq!(again, chunks, "for another machine");
+    assert_eq!(stopped_with(&mut guest, 10_000), None);
+    let (passes, again, _) = went_ahead(&mut guest, first);
+    assert_eq!((passes, again), (vec![0], vec![]), "its machine has stopped");
+    *guest.session.state.suspension.sent.lock() = chunks.iter().map(|&address| (address, [0, 0])).collect();
+    guest.suspend();
+    let before = facts(guest.session.state);
+    let whole = left(&mut guest).unwrap();
+    let short = left_with(&mut guest, LEAVES_AHEAD).unwrap();
+    end_suspended(guest);
+    let of_kind = |stream: &[u8], kind: u16| {
+        let (mut from, mut part, mut found) = (stream, Vec::new(), Vec::new());
+        while let Ok(now) = parts::read(&mut from, &mut part) {
+            if now == kind {
+                found.push(part.clone());
+            }
+        }
+        found
+    };
+    let arrived = of_kind(&short, parts::kind::ARRIVED).concat();
+    let mut named: Vec<_> = arrived.chunks(8).map(|bytes| bytes.to_vec()).collect();
+    named.sort();
+    let mut expected: Vec<_> = chunks.iter().map(|address| address.to_le_bytes().to_vec()).collect();
+    expected.sort();
+    assert_eq!(named, expected);
+    assert_eq!(of_kind(&short, parts::kind::CHUNK).len(), before.contents.len() - chunks.len());
+    assert_eq!(of_kind(&whole, parts::kind::CHUNK).len(), before.contents.len());
+    // The daemon gives the worker places in a file instead.
+    let mut other = Guest::behind(0);
+    assert!(entered_with(&mut other, &short, HOST_MEMORY, ENTERS_STOPPED).is_some());
+    end_suspended(other);
+}
+
+#[test]
+fn contents_of_a_suspended_session_go_ahead_from_host_memory() {
+    let mut guest = Guest::with_all();
+    guest.suspend();
+    let terms = AheadTerms { budget_bytes: 0, is_first: 1 };
+    let (passes, chunks, told) = went_ahead(&mut guest, terms);
+    assert_eq!((passes, chunks.len(), told.obstacle), (vec![5], 5, None));
+    let (passes, again, _) = went_ahead(&mut guest, AheadTerms { is_first: 0, ..terms });
+    assert_eq!((passes, again), (vec![0], vec![]));
+    guest.resume();
+    guest.end();
 }
 
 #[test]

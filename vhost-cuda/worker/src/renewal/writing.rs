@@ -17,6 +17,7 @@ use crate::recipe::left as calls;
 use crate::run::callbacks::CALLBACKS;
 use crate::serve::left::Left;
 use crate::state::SessionState;
+use crate::suspend::ahead;
 use crate::suspend::held::{self, Way};
 use crate::suspend::saving;
 use crate::suspend::suspended::{Deep, Suspended};
@@ -33,7 +34,7 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
 }
 
 /// Writes all of the session, which has stopped with its machine if `stopped_at` is a time. Returns the bytes of the contents, which move to
-/// the file of `way`, or stay on the card, if it is there.
+/// the file of `way`, or stay on the card, if it is there. With `is_ahead`, those that have gone ahead are not written again.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`]; `InvalidData` with the reason for which the session cannot leave.
 ///
@@ -44,6 +45,7 @@ pub fn session(
     threads: &[Left],
     stopped_at: Option<u64>,
     way: Option<Way>,
+    is_ahead: bool,
 ) -> io::Result<u64> {
     let mut suspended = session.suspension.suspended.lock();
     let now = suspended.as_mut().ok_or_else(|| malformed("it is not suspended"))?;
@@ -89,6 +91,7 @@ pub fn session(
     }
     let bytes = match (now.saved, way.and_then(Way::memory)) {
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
+        (None, None) if is_ahead => ahead::write(&mut to, name, &now.store, &session.suspension.sent.lock()),
         (None, None) => saving::write(&mut to, name, &now.store),
         (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area),
     }?;

@@ -12,6 +12,7 @@
 //! Two sessions that fill the card and the host's memory together change places in pieces ([`MoveTerms::is_in_pieces`]). A session is suspended in
 //! part meanwhile: each part of its memory is either on the card or in the store.
 
+pub mod ahead;
 pub mod deep;
 pub(super) mod digests;
 pub mod held;

@@ -94,6 +94,16 @@ impl<'a> Pinned<'a> {
         Ok(new)
     }
 
+    /// Starts a copy of a chunk to another place of the device. [`Carrier::finish`] waits for it.
+    ///
+    /// # Safety
+    ///
+    /// Both must be the session's memory or this thread's own, and mapped until the copy has ended.
+    pub unsafe fn copy(&mut self, to: u64, from: u64) -> CuResult<()> {
+        // SAFETY: the caller vouches for the memory at both ends.
+        unsafe { self.gpu.cuMemcpyAsync(to, from, CHUNK_BYTES as usize, self.streams[0]) }
+    }
+
     fn buffer(&self, index: usize) -> *mut u8 {
         assert!(index < BUFFERS, "a buffer of this value");
         (self.base + index * CHUNK_BYTES as usize) as *mut u8

@@ -4,6 +4,8 @@
 //! Contents are stored in chunks. A chunk of zeros takes no memory. Contents stay when the session is resumed, so that the next
 //! suspension copies only chunks that have changed.
 
+mod ahead;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;

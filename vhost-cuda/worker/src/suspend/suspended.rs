@@ -8,7 +8,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use super::digests::{Kernel, Key};
+use super::digests::{Digest, Kernel, Key};
 use super::held::Way;
 use super::pages::Pages;
 use super::store::{Name, Store};
@@ -54,6 +54,9 @@ pub struct Begin {
     pub at: f64,
 }
 
+/// Digests of chunks that were sent, by their addresses.
+pub type Sent = HashMap<u64, Digest>;
+
 /// The state of a session's moves.
 #[derive(Debug, Default)]
 pub struct Suspension {
@@ -69,6 +72,8 @@ pub struct Suspension {
     pub lent: Mutex<Option<(u64, Way)>>,
     /// The contents of the last suspension, while the session runs.
     pub kept: Mutex<Option<Store>>,
+    /// The digests of chunks that have gone ahead of the machine, by their addresses. Locked while a pass sends some.
+    pub sent: Mutex<Sent>,
     /// The key of the session's digests.
     pub key: OnceLock<Key>,
     /// The kernel that computes digests, by the device for which it was loaded.
