@@ -135,6 +135,10 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
 pub fn cuMemExportToShareableHandle(cx: &mut CallContext<'_>, handle: AllocationId) -> CuResult<(Token,)> {
     let mut reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
+    if allocation.properties.is_some_and(|asked| asked.handle_types & HANDLE_TYPE_FILE == 0) {
+        // The worker's own file is not the program's.
+        return Err(CudaError::INVALID_VALUE);
+    }
     if let Some(token) = reservations.offered_as(handle.0) {
         return Ok((token,));
     }

@@ -49,15 +49,16 @@ pub fn cuMemCreate(
     let mut reservations = cx.session.reservations();
     reservations.check_new(handle.0)?;
     pools::charge(cx.session, |allocations| allocations.charge(bytesize))?;
+    let properties = if flags == 0 { reservations.made_as(&raw) } else { raw };
     // SAFETY: the properties live across the call.
-    let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &raw, flags) };
+    let made = unsafe { cx.gpu().cuMemCreate(bytesize as usize, &properties, flags) };
     let (made,) = made.inspect_err(|_| {
         cx.session.allocations().discharge(bytesize);
         cx.thread.short_of = Some(raw.location.id);
     })?;
     reservations.insert(handle.0, made, bytesize, wanted.location);
     if flags == 0 {
-        reservations.made_with(handle.0, raw);
+        reservations.asked_for(handle.0, raw);
         statistics::add_movable_devices(cx.session.placed.device_bit(raw.location.id));
     }
     Ok(())
@@ -72,9 +73,9 @@ pub fn cuMemGetAllocationPropertiesFromHandle(
     let reservations = cx.session.reservations();
     let allocation = reservations.held(handle.0)?;
     let (mut actual,) = cx.gpu().cuMemGetAllocationPropertiesFromHandle(allocation.raw)?;
-    if let Some(made) = allocation.properties {
-        // The driver knows none of memory that has come from another worker.
-        actual.handle_types = made.handle_types;
+    if let Some(asked) = allocation.properties {
+        // The driver knows none of memory that has come from another worker, and more than the program asked for of other memory.
+        actual.handle_types = asked.handle_types;
     }
     Ok((actual.on_wire(allocation.location),))
 }

@@ -13,8 +13,8 @@ use virtio_cuda_protocol::cuda::{FIRST_HANDLE, Location};
 use super::array_maps::{ArrayMaps, ArrayName, Changes, Part};
 use super::externals::{Block, Externals, Unused};
 use crate::gpu::{
-    ACCESS_READ_WRITE, CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, LOCATION_DEVICE,
-    RawAccess, RawAllocation,
+    ACCESS_READ_WRITE, CUexternalMemory, CUmemGenericAllocationHandle, CuResult, CudaError, HANDLE_TYPE_FILE,
+    LOCATION_DEVICE, RawAccess, RawAllocation,
 };
 use crate::home::Home;
 use crate::memory::parts;
@@ -31,7 +31,7 @@ pub struct Allocation {
     pub bytes: u64,
     /// The location, as the guest named it.
     pub location: Location,
-    /// Its properties, if this process has made it.
+    /// The properties that the program asked for, if this process has made it.
     pub properties: Option<RawAllocation>,
     held: u32,
     /// The number of its mappings: at addresses, in parts of arrays, and as external memory.
@@ -68,9 +68,24 @@ pub struct Reservations {
     offered: HashMap<Token, u64>,
     /// Tokens of allocations that have ended, for [`Self::take_ended`].
     ended: Vec<Token>,
+    /// A file can keep memory of the session's devices.
+    has_files: bool,
 }
 
 impl Reservations {
+    /// Returns none yet, of a session whose devices support files of their memory, or do not.
+    pub fn new(has_files: bool) -> Self {
+        Self { has_files, ..Self::default() }
+    }
+
+    /// Returns the properties with which memory is made for a program that asks for these. Plain memory gets a file also if the
+    /// program wants none, with which a renewal leaves it on the card.
+    pub fn made_as(&self, asked: &RawAllocation) -> RawAllocation {
+        let is_plain = asked.location.kind == LOCATION_DEVICE && (asked.compression, asked.usage) == (0, 0);
+        let file = if self.has_files && is_plain { HANDLE_TYPE_FILE } else { 0 };
+        RawAllocation { handle_types: asked.handle_types | file, ..*asked }
+    }
+
     /// Returns an error if a session has the maximum number of reservations.
     ///
     /// Errors: `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -160,8 +175,8 @@ impl Reservations {
         self.allocations.insert(name, new);
     }
 
-    /// Notes the properties with which this process has made an allocation.
-    pub fn made_with(&mut self, name: u64, properties: RawAllocation) {
+    /// Notes the properties that the program asked for, of an allocation that this process has made.
+    pub fn asked_for(&mut self, name: u64, properties: RawAllocation) {
         if let Some(allocation) = self.allocations.get_mut(&name) {
             allocation.properties = Some(properties);
         }
@@ -209,8 +224,8 @@ impl Reservations {
         let mapping = |(base, mapping): (u64, &Mapping)| {
             parts::Mapping::new(base, mapping.bytes, mapping.access.clone())
         };
-        let part =
-            parts::Part::new(handle, allocation.bytes, properties, of.into_iter().map(mapping).collect());
+        let mappings = of.into_iter().map(mapping).collect();
+        let part = parts::Part::new(handle, allocation.bytes, self.made_as(&properties), mappings);
         Some(part.with_file(self.file(name)))
     }
 

@@ -166,6 +166,11 @@ impl Placed {
         }
     }
 
+    /// Returns whether all devices of the session support files of their memory.
+    pub fn has_files(&self) -> bool {
+        self.limit > 0
+    }
+
     /// Returns the bytes of the reservation for regions.
     fn bytes(&self) -> u64 {
         BYTES_PER_DEVICE * self.devices.len() as u64

@@ -144,7 +144,7 @@ impl Reservations {
                 gpu_direct_rdma: row.gpu_direct_rdma as u8,
                 ..RawAllocation::ZERO
             };
-            self.made_with(row.name, properties);
+            self.asked_for(row.name, properties);
         }
         for row in mappings {
             self.check_map(row.base, row.bytes, 0, row.name).map_err(|_| "a mapping is where none can be")?;
