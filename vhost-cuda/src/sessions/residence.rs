@@ -509,11 +509,15 @@ impl Residence {
     }
 
     /// Records that the worker copies contents ahead of a suspension, and keeps them. Their maximum is `bytes`, or as much as `charge`, which takes host
-    /// memory, gives for it. Returns the host memory that all contents may take, in bytes.
-    pub fn go_ahead(&self, bytes: u64, charge: impl FnOnce(u64) -> Charge) -> u64 {
+    /// memory, gives for it. Returns the host memory that all contents may take, in bytes. `None` while the session moves, and for contents that
+    /// are in a file.
+    pub fn go_ahead(&self, bytes: u64, charge: impl FnOnce(u64) -> Charge) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.ended || state.moves.phase != Phase::Running {
-            return state.charged() as u64;
+        match state.moves.phase {
+            _ if state.ended => return None,
+            Phase::Running => {}
+            Phase::Suspended => return Some(state.charged() as u64).filter(|charged| *charged > 0),
+            Phase::Suspending | Phase::Resuming => return None,
         }
         let missing = bytes.saturating_sub(state.charged() as u64);
         if missing > 0 {
@@ -523,7 +527,7 @@ impl Residence {
         state.moves.stored_bytes = charged;
         state.kept_since.get_or_insert_with(Instant::now);
         state.ahead = true;
-        charged
+        Some(charged)
     }
 
     /// Records that no contents go ahead any more: those of a session that runs are kept as after a resumption.
@@ -709,16 +713,18 @@ mod tests {
     fn what_goes_ahead_is_charged_and_kept_until_it_is_over() {
         let (residence, budget) = (Residence::default(), Budget::new(1000));
         let charge = |bytes: u64| budget.charge_up_to(bytes as usize);
-        assert_eq!(residence.go_ahead(600, charge), 600);
-        assert_eq!(residence.go_ahead(1200, charge), 1000, "as much as there is");
+        assert_eq!(residence.go_ahead(600, charge), Some(600));
+        assert_eq!(residence.go_ahead(1200, charge), Some(1000), "as much as there is");
         assert_eq!(residence.kept_for(), None);
         assert!(!residence.forget(), "it is needed at the stop");
         residence.begin(Move::Out { hold: false }, 1).unwrap();
+        assert_eq!(residence.go_ahead(600, charge), None, "it moves");
         let moved = Moved { moved_bytes: 500, stored_bytes: 400, ..Moved::default() };
         assert!(residence.answered(1, Ok(moved)));
         residence.finish(Instant::now(), None).unwrap();
-        assert_eq!((residence.go_ahead(900, charge), budget.used()), (400, 400), "suspended");
+        assert_eq!((residence.go_ahead(900, charge), budget.used()), (Some(400), 400), "suspended");
         residence.begin(Move::Back, 2).unwrap();
+        assert_eq!(residence.go_ahead(600, charge), None, "it moves");
         assert!(residence.answered(2, Ok(Moved { stored_bytes: 400, ..Moved::default() })));
         residence.finish(Instant::now(), None).unwrap();
         assert!(!residence.forget());

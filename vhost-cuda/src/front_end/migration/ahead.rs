@@ -102,7 +102,8 @@ fn rounds(device: &Device, to: File) -> io::Result<HashSet<u64>> {
                 continue;
             }
             match pass(device, &session, !progress.has_begun, &mut records)? {
-                Ok(bytes) => sent += bytes,
+                Ok(None) => continue,
+                Ok(Some(bytes)) => sent += bytes,
                 Err((reason, is_cut)) => {
                     debug!("{}: contents do not go ahead: {reason}", session.describe());
                     (progress.is_over, progress.is_cut) = (true, is_cut);
@@ -123,8 +124,8 @@ fn rounds(device: &Device, to: File) -> io::Result<HashSet<u64>> {
     Ok(whole.map(|(label, _)| label).collect())
 }
 
-/// Has the worker of a session write what has changed, and passes it on. Returns the bytes, or the reason for which its contents do not go ahead, and
-/// whether a chunk may be lost on the way.
+/// Has the worker of a session write what has changed, and passes it on. Returns the bytes, `None` while the session moves, or the
+/// reason for which its contents do not go ahead, and whether a chunk may be lost on the way.
 ///
 /// Errors: those of the front-end's pipe.
 fn pass(
@@ -132,7 +133,7 @@ fn pass(
     session: &Arc<Session>,
     is_first: bool,
     records: &mut Records<impl Write + Send>,
-) -> io::Result<Result<u64, (String, bool)>> {
+) -> io::Result<Result<Option<u64>, (String, bool)>> {
     let (from, pipe) = io::pipe()?;
     widen(&pipe);
     let (written, passed) = thread::scope(|scope| {
@@ -152,12 +153,13 @@ fn pass(
     })?;
     match (passed, written) {
         (Err(Passing::To(error)), _) => Err(error),
+        (_, Ok(None)) => Ok(Ok(None)),
         (Err(Passing::From(error)), written) => {
             let is_cut = error.kind() != ErrorKind::UnexpectedEof;
             Ok(Err((written.err().unwrap_or_else(|| error.to_string()), is_cut)))
         }
         (Ok(_), Err(reason)) => Ok(Err((reason, false))),
-        (Ok(bytes), Ok(_)) => Ok(Ok(bytes)),
+        (Ok(bytes), Ok(_)) => Ok(Ok(Some(bytes))),
     }
 }
 

@@ -27,14 +27,14 @@ impl Suspender {
         Ok(renewing)
     }
 
-    /// Has the worker of a session write contents to a pipe, ahead of the stop of its machine.
+    /// Has the worker of a session write contents to a pipe, ahead of the stop of its machine. `None` while the session moves.
     ///
     /// Errors: the reason for which not all are written.
-    pub fn send_ahead(&self, session: &Session, to: OwnedFd, is_first: bool) -> Result<u64, String> {
+    pub fn send_ahead(&self, session: &Session, to: OwnedFd, is_first: bool) -> Result<Option<u64>, String> {
         session.check_departure().map_err(|error| error.to_string())?;
         let bytes = self.device_memory(session).saturating_add(SLACK);
         let budget = session.residence().go_ahead(bytes, |bytes| self.host.charge(bytes));
-        session.write_ahead(to, budget, is_first)
+        budget.map(|budget| session.write_ahead(to, budget, is_first)).transpose()
     }
 
     /// Takes host memory for all contents of a session that enters. If there is none, others give up contents that they have kept, and their
