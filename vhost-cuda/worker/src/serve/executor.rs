@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use log::debug;
@@ -18,8 +18,9 @@ use virtio_cuda_protocol::transport::{MemEntry, REPLY_INVALID, REPLY_NO_RESOURCE
 use zerocopy::FromBytes;
 
 use super::control;
+use super::ends::{End, Ends};
 use super::execute::execute;
-use super::lane::{Lane, LeftLane, Position, Waits};
+use super::lane::{self, Lane, LeftLane, Position, Waits};
 use super::left::{Left, LeftPlace, copy_of};
 use super::requests;
 use crate::call::ThreadState;
@@ -46,6 +47,7 @@ pub struct Executors {
     profile: Option<Executor>,
     /// Executors that end after their last request.
     ending: Vec<Weak<Waits>>,
+    ends: Ends,
     /// The state of the session while its machine is stopped.
     pub stopped: Option<Stopped>,
 }
@@ -75,6 +77,7 @@ pub struct Entered {
 struct Executor {
     inbox: Sender<Message>,
     waits: Arc<Waits>,
+    thread: JoinHandle<Option<(u64, Reply)>>,
 }
 
 /// A message to an executor.
@@ -109,6 +112,7 @@ impl Executors {
             control: None,
             profile: None,
             ending: Vec::new(),
+            ends: Ends::default(),
             stopped: None,
         }
     }
@@ -248,12 +252,15 @@ impl Executors {
             let thread = self.start(&format!("guest-{number}"), execute)?;
             self.threads.insert(number, thread);
         }
+        let ends = header.opcode == Opcode::session_thread_exit as u32;
+        if ends && !self.ends.begin(&self.replies) {
+            return Err(REPLY_NO_RESOURCES);
+        }
         let result = send(self.threads.get(&number), Message::Frame(frame, Instant::now()));
-        if header.opcode == Opcode::session_thread_exit as u32 {
-            // Without its sender the thread ends, after this call.
-            if let Some(executor) = self.threads.remove(&number) {
-                self.note_ending(&executor);
-            }
+        // Without its sender the thread ends, after this call.
+        if ends && let Some(executor) = self.threads.remove(&number) {
+            self.note_ending(&executor);
+            self.ends.note(End { thread: executor.thread, waits: executor.waits });
         }
         result
     }
@@ -292,11 +299,10 @@ impl Executors {
         let (sender, inbox) = channel();
         let (session, replies) = (self.session, self.replies.clone());
         let theirs = waits.clone();
-        let run = move || {
-            run(session, Channels { inbox: &inbox, waits: &theirs, replies: &replies }, work, left);
-        };
+        let run =
+            move || run(session, Channels { inbox: &inbox, waits: &theirs, replies: &replies }, work, left);
         match thread::Builder::new().name(name.into()).spawn(run) {
-            Ok(_) => Ok(Executor { inbox: sender, waits }),
+            Ok(thread) => Ok(Executor { inbox: sender, waits, thread }),
             Err(error) => {
                 debug!("no thread for {name}: {error}");
                 Err(REPLY_NO_RESOURCES)
@@ -309,12 +315,13 @@ fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
     executor.and_then(|executor| executor.inbox.send(message).ok()).ok_or(REPLY_NO_RESOURCES)
 }
 
+/// Executes requests until there will be no more. Returns the request that has ended the guest thread, and the answer to it: see [`End`].
 fn run(
     session: &'static SessionState,
     channels: Channels<'_>,
     work: Work,
     left: Option<(Left, Option<NewLane>)>,
-) {
+) -> Option<(u64, Reply)> {
     if !session.emulated {
         // For its naps; a worker with the emulator is not allowed to set it.
         timers::exact();
@@ -323,10 +330,11 @@ fn run(
     thread.held.set_plain(!session.fast);
     thread.signal = session.spare_signals.take();
     let lane = left.and_then(|(left, lane)| left.restore(&session.gpu, &mut thread, lane));
-    serve(session, &mut thread, channels, work, lane);
+    let last = serve(session, &mut thread, channels, work, lane);
     session.spare_signals.keep(std::mem::take(&mut thread.signal));
     thread.slot.take().into_iter().for_each(|slot| session.gate.give_slot(slot));
     thread.prepared.clear(&session.gpu);
+    last
 }
 
 fn serve(
@@ -335,7 +343,8 @@ fn serve(
     channels: Channels<'_>,
     work: Work,
     mut lane: Option<Lane>,
-) {
+) -> Option<(u64, Reply)> {
+    let mut last = None;
     // Requests that came while the session was about to leave.
     let mut held_back = VecDeque::new();
     loop {
@@ -346,9 +355,9 @@ fn serve(
             (None, Some(lane)) => Lane::serve(lane, session, thread, channels),
         };
         match message {
-            None if held_back.is_empty() => return,
+            None if held_back.is_empty() => return last,
             // Tests end sessions that have left.
-            None if cfg!(any(test, fuzzing)) && session.gate.has_left() => return,
+            None if cfg!(any(test, fuzzing)) && session.gate.has_left() => return last,
             None => session.gate.departure().into_iter().for_each(|now| session.gate.wait_to_stay(now)),
             Some(Message::Wake) => {}
             Some(Message::Leave(number, departure, parked)) => {
@@ -367,6 +376,7 @@ fn serve(
                 let waited = came.elapsed();
                 thread.counter.count_queued(waited);
                 (thread.path, thread.waited) = (0, waited.as_nanos() as u64);
+                let ends = lane::is_call(&frame.payload, Opcode::session_thread_exit);
                 let reply = work(session, thread, &mut frame);
                 if std::mem::take(&mut thread.left) {
                     held_back.push_front((frame, came));
@@ -380,7 +390,11 @@ fn serve(
                     lane = None;
                     thread.lane = None;
                 }
-                channels.replies.send(frame.header.id, &reply);
+                if ends && frame.header.kind == TO_CALL {
+                    last = Some((frame.header.id, reply));
+                } else {
+                    channels.replies.send(frame.header.id, &reply);
+                }
             }
         }
     }

@@ -293,7 +293,7 @@ fn is_internal(payload: &[u8]) -> bool {
 }
 
 /// Returns whether this is the call with number `opcode`.
-fn is_call(payload: &[u8], opcode: Opcode) -> bool {
+pub fn is_call(payload: &[u8], opcode: Opcode) -> bool {
     CallHeader::read_from_prefix(payload).is_ok_and(|(header, _)| header.opcode == opcode as u32)
 }
 

@@ -3,6 +3,7 @@
 
 pub(super) mod again;
 pub(super) mod control;
+mod ends;
 pub(super) mod execute;
 pub(super) mod executor;
 pub(super) mod lane;
