@@ -21,6 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::held::Way;
 use super::room::{Area, CHUNK, CHUNK_BYTES};
+use super::steps::Steps;
 use super::store::{Name, Store};
 use super::suspended::Suspended;
 use crate::state::SessionState;
@@ -137,7 +138,9 @@ pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
 ///
 /// Errors: those of `to`, and of [`Store::move_to`].
 pub fn write_places(mut to: impl Write, name: Name, store: &mut Store, area: Area) -> io::Result<u64> {
+    let mut steps = Steps::begin();
     let places = store.move_to(area)?;
+    steps.end("contents are in a file");
     let head = Contents { name, chunks: places.len() as u64 };
     parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
     parts::write_rows(&mut to, kind::PLACES, &places)?;
