@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 pub use vhost_cuda_common::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
+use vhost_cuda_common::pages::provide;
 
 /// The sizes of a room and of a block of them in bytes. A room is as large as the kernel's huge pages.
 pub const CHUNK: usize = CHUNK_BYTES as usize;
@@ -248,6 +249,21 @@ pub unsafe fn fill(address: usize, bytes: usize) -> bool {
         unsafe { ((address + offset) as *mut u8).write_volatile(0) };
     }
     true
+}
+
+/// The same for rooms of a file in memory, with huge pages where the kernel has some.
+///
+/// # Safety
+///
+/// As for [`fill`]; the addresses are those of rooms that can be written.
+pub unsafe fn fill_of_file(address: usize, bytes: usize) -> bool {
+    // SAFETY: the caller vouches for rooms, which lie at multiples of their size, in a mapping of a file.
+    let provided = unsafe { provide(address, bytes) };
+    match provided {
+        // SAFETY: as for this function.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => unsafe { fill(address, bytes) },
+        provided => provided.is_ok(),
+    }
 }
 
 /// Gives the pages at these addresses back to the kernel.

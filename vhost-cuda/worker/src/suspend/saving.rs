@@ -14,6 +14,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 
 use log::debug;
+use parking_lot::Mutex;
 use vhost_cuda_common::link::{ALREADY_SAVED, Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
 use vhost_cuda_common::parts::{self, Contents, kind, malformed, read_rows};
 use vhost_cuda_common::recipes::Description;
@@ -134,18 +135,20 @@ pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Moves all contents to a file, and writes their places. Returns their bytes.
+/// Moves all contents to a file, and writes the places of those that are there, in any order. Returns their bytes.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`].
-pub fn write_places(mut to: impl Write, name: Name, store: &mut Store, area: Area) -> io::Result<u64> {
+pub fn write_places(mut to: impl Write + Send, name: Name, store: &mut Store, area: Area) -> io::Result<u64> {
     let mut steps = Steps::begin();
-    let places = store.move_to(area)?;
-    steps.end("contents are in a file");
-    let head = Contents { name, chunks: places.len() as u64 };
+    let bytes = store.stored_bytes();
+    let head = Contents { name, chunks: bytes / CHUNK_BYTES };
     parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
-    parts::write_rows(&mut to, kind::PLACES, &places)?;
-    parts::write(&mut to, kind::END, &[])?;
-    Ok(head.chunks * CHUNK_BYTES)
+    // The other end works on these chunks while the next ones move.
+    let to = Mutex::new(to);
+    store.move_to(area, |places| parts::write_rows(&mut *to.lock(), kind::PLACES, places))?;
+    steps.end("contents are in a file");
+    parts::write(&mut to.into_inner(), kind::END, &[])?;
+    Ok(bytes)
 }
 
 /// Reads the contents of that name, all of which are away. With `area` they are there, and the stream has their places.
