@@ -10,9 +10,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use vhost_cuda_common::pages::provide_of;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use super::client::{ask, cannot_reach, connect, next_line};
@@ -22,6 +25,9 @@ use crate::sessions::session::saving::{contents_bytes, contents_file};
 
 /// `TMPFS_MAGIC`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// The number of threads that have the kernel provide pages, and the bytes for which each does at once.
+const THREADS: usize = 4;
+const STEP: u64 = 64 << 20;
 /// The maximum length of the first answer, which comes with a descriptor, in bytes.
 const MAX_ANSWER: usize = 1 << 16;
 
@@ -32,21 +38,34 @@ pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Resul
     ensure!(!file.exists(), "{} is there already", file.display());
     let writing = Writing::new(file)?;
     let cannot = || format!("Cannot write {}", writing.path.display());
-    let (mut stream, pipe, answer) = begin(control, &Request::Save { session, timeout_ms })?;
+    let in_memory = is_in_memory(&writing.file)?;
+    let mut pages = Pages::default();
+    if in_memory {
+        pages.expect(&writing.file, device_memory(control, session).unwrap_or(0))?;
+    }
+    let begun = thread::scope(|scope| {
+        // While the session is suspended.
+        let providing = scope.spawn(|| pages.provide(&writing.file));
+        let begun = begin(control, &Request::Save { session, timeout_ms });
+        pages.stop();
+        // Whatever has failed there does so again.
+        drop(providing.join());
+        begun
+    });
+    let (mut stream, pipe, answer) = begun?;
     let bytes = answer.sessions.first().map_or(0, |session| session.stored_bytes);
-    let memory = match is_in_memory(&writing.file)? {
+    let memory = match in_memory {
         true => {
-            provide(&writing.file, bytes).with_context(cannot)?;
+            pages.complete(&writing.file, contents_bytes(bytes)?).with_context(cannot)?;
             None
         }
         false => Some(File::from(contents_file(bytes)?)),
     };
-    let theirs = memory.as_ref().unwrap_or(&writing.file);
-    give(&stream, theirs)?;
-    let places = contents::read_places(BufReader::new(pipe), theirs);
+    give(&stream, memory.as_ref().unwrap_or(&writing.file))?;
+    let written = contents::write(&writing.file, session, BufReader::new(pipe), memory.as_ref());
+    // The worker's reason comes first.
     checked(&next_line(control, &mut stream)?)?;
-    let places = places.context("The worker's answer has no contents")?;
-    contents::write(&writing.file, session, &places, memory.as_ref()).with_context(cannot)?;
+    written.with_context(cannot)?;
     writing.finish(file)?;
     let answer = ask(control, &Request::Saved { session })?;
     if let Err(error) = checked(&answer) {
@@ -88,11 +107,65 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
     Ok(fstatfs(file)?.f_type as u64 == TMPFS_MAGIC)
 }
 
-/// Allocates the pages for these bytes of contents. So a full file system is an error here, and not when the worker writes to the pages.
-fn provide(file: &File, bytes: u64) -> io::Result<()> {
-    let bytes = contents_bytes(bytes)?;
-    file.set_len(bytes)?;
-    Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
+/// Returns the device memory of a session in bytes. Its contents take as much, or less.
+fn device_memory(control: &Path, session: u64) -> Option<u64> {
+    let sessions = parsed(&ask(control, &Request::Status {}).ok()?).ok()?.sessions;
+    let found = sessions.into_iter().find(|one| one.session == session)?;
+    found.on_card_bytes.checked_add(found.suspended_bytes)
+}
+
+/// The pages of a file in memory, from its beginning on. They are there before the worker writes to them: a full file system is an error of
+/// `ctl` so, and pages count for its control group.
+#[derive(Default)]
+struct Pages {
+    /// The end of those that are wanted, in bytes.
+    wanted: AtomicU64,
+}
+
+impl Pages {
+    /// Makes the file long enough for so many bytes of contents, which are more than there will be. Pages for at most half of what is left of the
+    /// file system are provided ahead.
+    fn expect(&mut self, file: &File, bytes: u64) -> io::Result<()> {
+        let about = fstatvfs(file)?;
+        *self.wanted.get_mut() = bytes.min(about.f_bavail.saturating_mul(about.f_frsize) / 2);
+        file.set_len(*self.wanted.get_mut())
+    }
+
+    /// Stops [`Self::provide`] after what is under way.
+    fn stop(&self) {
+        self.wanted.store(0, Ordering::Relaxed);
+    }
+
+    /// Has the kernel provide what is wanted, by several threads. Those that are there take no time.
+    ///
+    /// Errors: the kernel's. Not all pages are there.
+    fn provide(&self, file: &File) -> io::Result<()> {
+        let next = AtomicU64::new(0);
+        let run = || {
+            loop {
+                let at = next.fetch_add(STEP, Ordering::Relaxed);
+                match self.wanted.load(Ordering::Relaxed).saturating_sub(at) {
+                    0 => return Ok(()),
+                    left => provide_of(file, at, left.min(STEP) as usize)?,
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(run)).collect();
+            others.into_iter().fold(run(), |all, other| all.and(other.join().unwrap_or(Ok(()))))
+        })
+    }
+
+    /// Provides the pages of a file of this length.
+    ///
+    /// Errors: the file system is full.
+    fn complete(mut self, file: &File, bytes: u64) -> io::Result<()> {
+        *self.wanted.get_mut() = bytes;
+        file.set_len(bytes)?;
+        // The next call says what has failed.
+        let _ = self.provide(file);
+        Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
+    }
 }
 
 /// Gives the daemon a file for contents.
