@@ -14,20 +14,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
+use rustix::fs::{fstatfs, fstatvfs};
+use vhost_cuda_common::link::CHUNK_BYTES;
 use vhost_cuda_common::pages::provide_of;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use super::client::{ask, cannot_reach, connect, next_line};
 use super::contents::{self, Saved};
-use super::protocol::{Answer, Request};
+use super::protocol::{Answer, Request, Session};
 use crate::sessions::session::saving::{contents_bytes, contents_file};
+use crate::suspend::host_memory;
 
 /// `TMPFS_MAGIC`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// The number of threads that have the kernel provide pages, and the bytes for which each does at once.
 const THREADS: usize = 4;
 const STEP: u64 = 64 << 20;
+/// The device memory that a program may allocate before it is suspended, in bytes. A session that has more then is not saved.
+const SPARE: u64 = 256 << 20;
 /// The maximum length of the first answer, which comes with a descriptor, in bytes.
 const MAX_ANSWER: usize = 1 << 16;
 
@@ -38,33 +42,34 @@ pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Resul
     ensure!(!file.exists(), "{} is there already", file.display());
     let writing = Writing::new(file)?;
     let cannot = || format!("Cannot write {}", writing.path.display());
-    let in_memory = is_in_memory(&writing.file)?;
-    let mut pages = Pages::default();
-    if in_memory {
-        pages.expect(&writing.file, device_memory(control, session).unwrap_or(0))?;
-    }
-    let begun = thread::scope(|scope| {
-        // While the session is suspended.
-        let providing = scope.spawn(|| pages.provide(&writing.file));
-        let begun = begin(control, &Request::Save { session, timeout_ms });
-        pages.stop();
-        // Whatever has failed there does so again.
-        drop(providing.join());
-        begun
-    });
-    let (mut stream, pipe, answer) = begun?;
-    let bytes = answer.sessions.first().map_or(0, |session| session.stored_bytes);
-    let memory = match in_memory {
-        true => {
-            pages.complete(&writing.file, contents_bytes(bytes)?).with_context(cannot)?;
-            None
-        }
+    let (mut stream, pipe, answer) = begin(control, &Request::Save { session, timeout_ms })?;
+    let bytes = contents_bytes(answer.sessions.first().map_or(0, most_contents))?;
+    let memory = match is_in_memory(&writing.file)? {
+        true => None,
         false => Some(File::from(contents_file(bytes)?)),
     };
-    give(&stream, memory.as_ref().unwrap_or(&writing.file))?;
-    let written = contents::write(&writing.file, session, BufReader::new(pipe), memory.as_ref());
+    let theirs = memory.as_ref().unwrap_or(&writing.file);
+    if memory.is_none() {
+        theirs.set_len(bytes).with_context(cannot)?;
+    }
+    give(&stream, theirs)?;
+    let wanted = AtomicU64::new(bytes.min(ahead(theirs)?));
+    let written = thread::scope(|scope| {
+        // While the session is suspended. Without these the worker has the kernel provide pages, which takes longer.
+        scope.spawn(|| provide(theirs, &wanted));
+        let pipe = BufReader::new(pipe);
+        let known = |bytes| {
+            wanted.fetch_min(bytes, Ordering::Relaxed);
+        };
+        let written = contents::write(&writing.file, session, pipe, memory.as_ref(), known);
+        wanted.store(0, Ordering::Relaxed);
+        written
+    });
     // The worker's reason comes first.
-    checked(&next_line(control, &mut stream)?)?;
+    let said = checked(&next_line(control, &mut stream)?);
+    if let Err(error) = said {
+        return Err(if is_full(theirs)? { error.context("The file system is full") } else { error });
+    }
     written.with_context(cannot)?;
     writing.finish(file)?;
     let answer = ask(control, &Request::Saved { session })?;
@@ -107,65 +112,42 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
     Ok(fstatfs(file)?.f_type as u64 == TMPFS_MAGIC)
 }
 
-/// Returns the device memory of a session in bytes. Its contents take as much, or less.
-fn device_memory(control: &Path, session: u64) -> Option<u64> {
-    let sessions = parsed(&ask(control, &Request::Status {}).ok()?).ok()?.sessions;
-    let found = sessions.into_iter().find(|one| one.session == session)?;
-    found.on_card_bytes.checked_add(found.suspended_bytes)
+/// Returns the maximum length of the contents of a session that is suspended next, in bytes: zeros take nothing, and the program may have begun
+/// to allocate memory.
+fn most_contents(session: &Session) -> u64 {
+    match session.on_card_bytes {
+        0 => session.stored_bytes,
+        bytes => bytes.saturating_add(session.suspended_bytes).saturating_add(SPARE),
+    }
 }
 
-/// The pages of a file in memory, from its beginning on. They are there before the worker writes to them: a full file system is an error of
-/// `ctl` so, and pages count for its control group.
-#[derive(Default)]
-struct Pages {
-    /// The end of those that are wanted, in bytes.
-    wanted: AtomicU64,
+/// Returns the length of a file in memory for which pages may be provided before it is known how many contents take, in bytes.
+fn ahead(file: &File) -> io::Result<u64> {
+    let about = fstatvfs(file)?;
+    // One without a limit has no blocks.
+    let left = if about.f_blocks == 0 { u64::MAX } else { about.f_bavail.saturating_mul(about.f_frsize) };
+    Ok(left.min(host_memory::available(&File::open("/proc/meminfo")?)?) / 2)
 }
 
-impl Pages {
-    /// Makes the file long enough for so many bytes of contents, which are more than there will be. Pages for at most half of what is left of the
-    /// file system are provided ahead.
-    fn expect(&mut self, file: &File, bytes: u64) -> io::Result<()> {
-        let about = fstatvfs(file)?;
-        *self.wanted.get_mut() = bytes.min(about.f_bavail.saturating_mul(about.f_frsize) / 2);
-        file.set_len(*self.wanted.get_mut())
-    }
-
-    /// Stops [`Self::provide`] after what is under way.
-    fn stop(&self) {
-        self.wanted.store(0, Ordering::Relaxed);
-    }
-
-    /// Has the kernel provide what is wanted, by several threads. Those that are there take no time.
-    ///
-    /// Errors: the kernel's. Not all pages are there.
-    fn provide(&self, file: &File) -> io::Result<()> {
-        let next = AtomicU64::new(0);
-        let run = || {
-            loop {
-                let at = next.fetch_add(STEP, Ordering::Relaxed);
-                match self.wanted.load(Ordering::Relaxed).saturating_sub(at) {
-                    0 => return Ok(()),
-                    left => provide_of(file, at, left.min(STEP) as usize)?,
-                }
+/// Has the kernel provide the first `wanted` bytes of a file in memory, by several threads. The worker notices what has failed.
+fn provide(file: &File, wanted: &AtomicU64) {
+    let next = AtomicU64::new(0);
+    let run = || {
+        loop {
+            let at = next.fetch_add(STEP, Ordering::Relaxed);
+            let left = wanted.load(Ordering::Relaxed).saturating_sub(at);
+            if left == 0 || provide_of(file, at, left.min(STEP) as usize).is_err() {
+                return;
             }
-        };
-        thread::scope(|scope| {
-            let others: Vec<_> = (1..THREADS).map(|_| scope.spawn(run)).collect();
-            others.into_iter().fold(run(), |all, other| all.and(other.join().unwrap_or(Ok(()))))
-        })
-    }
+        }
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(run))));
+}
 
-    /// Provides the pages of a file of this length.
-    ///
-    /// Errors: the file system is full.
-    fn complete(mut self, file: &File, bytes: u64) -> io::Result<()> {
-        *self.wanted.get_mut() = bytes;
-        file.set_len(bytes)?;
-        // The next call says what has failed.
-        let _ = self.provide(file);
-        Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
-    }
+/// Returns whether the file system of a file has no more room for a chunk.
+fn is_full(file: &File) -> io::Result<bool> {
+    let about = fstatvfs(file)?;
+    Ok(about.f_blocks > 0 && about.f_bavail.saturating_mul(about.f_frsize) < CHUNK_BYTES)
 }
 
 /// Gives the daemon a file for contents.

@@ -202,8 +202,8 @@ impl Store {
         chunk.room
     }
 
-    /// Moves all contents to a file. Hands their places there to `done`, from several threads, as they are moved. Each chunk is in one of both all the
-    /// time, so this takes little more host memory.
+    /// Moves all contents to a file, but those that are there. Hands their places to `done`, from several threads, as they are known. Each chunk
+    /// is in one of both all the time, so this takes little more host memory.
     ///
     /// Errors: the file is too short, the host has no memory, and those of `done`. All contents are there, some of them in the file.
     pub fn move_to(
@@ -211,15 +211,33 @@ impl Store {
         area: Area,
         done: impl Fn(&[Place]) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
-        let (pages, first) = (&self.pages, area.first_room());
-        let mut rooms: Vec<(u64, &mut Room)> = Vec::new();
+        let pages = self.pages.clone();
+        let (first, bytes) = pages.lend(area);
+        let moved = self.move_to_rooms(&pages, (first, bytes), done);
+        pages.end_lending(first);
+        moved
+    }
+
+    fn move_to_rooms(
+        &mut self,
+        pages: &Pages,
+        (first, bytes): (usize, u64),
+        done: impl Fn(&[Place]) -> io::Result<()> + Sync,
+    ) -> io::Result<()> {
+        let offset = |room: Room| room.address().checked_sub(first).map(|offset| offset as u64);
+        let (mut there, mut rooms) = (Vec::new(), Vec::<(u64, &mut Room)>::new());
         for (base, contents) in &mut self.contents {
-            let addresses = (*base..).step_by(CHUNK);
-            let chunks = addresses.zip(&mut contents.chunks);
-            rooms.extend(chunks.filter_map(|(address, chunk)| Some((address, chunk.room.as_mut()?))));
+            for (address, chunk) in (*base..).step_by(CHUNK).zip(&mut contents.chunks) {
+                let Some(room) = &mut chunk.room else { continue };
+                match offset(*room).filter(|offset| *offset < bytes) {
+                    Some(offset) => there.push(Place { address, offset }),
+                    None => rooms.push((address, room)),
+                }
+            }
         }
-        let places: Vec<u64> = (0..rooms.len() as u64).map(|index| index * CHUNK_BYTES).collect();
-        let mut moves: Vec<_> = rooms.into_iter().zip(pages.take_of(area, &places)?).collect();
+        done(&there)?;
+        let others = pages.take_beside(first, rooms.len())?;
+        let mut moves: Vec<_> = rooms.into_iter().zip(others).collect();
         let threads = thread::available_parallelism().map_or(1, |count| count.get());
         let threads = threads.clamp(1, MAX_THREADS).min(moves.len().div_ceil(TOGETHER));
         let (left, failure) = (Mutex::new(moves.chunks_mut(TOGETHER)), Mutex::new(None));
@@ -347,7 +365,7 @@ mod tests {
         let pieces = store.prepare(&[(0, 2 * CHUNK_BYTES)], &[[1, 1], ZEROS], ZEROS).unwrap();
         let chunk = vec![7; CHUNK_BYTES as usize];
         // SAFETY: the store lives, and there is no other thread.
-        unsafe { pieces[0].room.unwrap().store(&chunk) };
+        unsafe { pieces[0].room.unwrap().store(&chunk) }.unwrap();
         let chunks: Vec<_> = store.chunks(0).collect();
         assert_eq!((chunks[0], chunks.len()), ((pieces[0], [1, 1]), 2));
         assert_eq!(chunks[1], (Piece { address: CHUNK_BYTES, room: None }, ZEROS));
