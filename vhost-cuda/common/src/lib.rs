@@ -27,6 +27,7 @@ pub mod link;
 pub mod mapping;
 pub mod messages;
 pub mod nvml;
+pub mod pages;
 pub mod parts;
 pub mod recipes;
 pub mod recording;

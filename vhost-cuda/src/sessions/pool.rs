@@ -40,6 +40,9 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 /// The time after a session took a warm worker before the next one is started. Initialising CUDA holds locks of the
 /// driver that the session's first calls need, too.
 const REFILL_DELAY: Duration = Duration::from_millis(300);
+/// The same after a session has arrived with its machine: its memory comes back right then. Clones, whose daemons share a GPU, arrive
+/// together.
+const ARRIVAL_DELAY: Duration = Duration::from_secs(3);
 
 /// The time between two errors of the same kind in the log, because a guest may open session after session.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
@@ -78,8 +81,8 @@ struct State {
     /// True while a process is being started that is in none of these lists.
     starting: bool,
     waiting: usize,
-    /// The time when the first session took a worker that was not replaced yet.
-    taken: Option<Instant>,
+    /// Workers that sessions have taken are not replaced before this time.
+    refill_at: Option<Instant>,
     /// The number of workers that failed to start, in total, and since the last one that succeeded.
     failures: u64,
     failures_in_a_row: u32,
@@ -147,8 +150,7 @@ impl State {
         let soonest = if self.idle.len() < self.waiting {
             self.not_before
         } else if self.idle.len() < warm + self.waiting {
-            let taken = self.taken.map(|taken| taken + REFILL_DELAY);
-            self.not_before.max(self.no_spare_before).max(taken)
+            self.not_before.max(self.no_spare_before).max(self.refill_at)
         } else {
             return Next::WaitUntil(self.oldest_start());
         };
@@ -242,7 +244,8 @@ impl WorkerPool {
                 Some((number, worker)) => {
                     state.given.retain(|_, sockets| sockets.strong_count() > 0);
                     state.given.insert(number, worker.watched());
-                    state.taken.get_or_insert_with(Instant::now);
+                    // The first one counts: a guest opens session after session.
+                    state.refill_at.get_or_insert_with(|| Instant::now() + REFILL_DELAY);
                     break Ok(Some(worker));
                 }
                 None => {}
@@ -264,6 +267,12 @@ impl WorkerPool {
             );
         }
         taken
+    }
+
+    /// Delays the start of workers for which no session waits: a session has arrived with its machine.
+    pub fn arrived(&self) {
+        let mut state = self.shared.state.lock();
+        state.refill_at = state.refill_at.max(Some(Instant::now() + ARRIVAL_DELAY));
     }
 
     /// Returns a worker that was not used and has no data of any guest.
@@ -460,7 +469,7 @@ fn start_one(shared: &Arc<Shared>, announce: bool) {
             state.not_before = None;
             state.idle.insert(number, Idle { worker, since: now, ready: false });
             if state.idle.len() >= shared.warm + state.waiting {
-                state.taken = None;
+                state.refill_at = None;
             }
         }
         Err(error) => {

@@ -80,7 +80,7 @@ fn workers_are_started_for_those_who_wait_and_then_ahead_of_need() {
     let mut state = State::default();
     assert_eq!(state.next(0, now), Next::WaitUntil(None));
     assert_eq!(state.next(1, now), Next::Start);
-    state.taken = Some(now);
+    state.refill_at = Some(now + REFILL_DELAY);
     assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + REFILL_DELAY)));
     state.waiting = 1;
     assert_eq!(state.next(1, now), Next::Start, "a session waits");
@@ -88,7 +88,7 @@ fn workers_are_started_for_those_who_wait_and_then_ahead_of_need() {
     state.waiting = 0;
     assert_eq!(state.next(1, now), Next::WaitUntil(None));
     state.idle.clear();
-    state.taken = None;
+    state.refill_at = None;
     state.fail(WorkerError::Ended("a test".into()), now);
     assert_eq!(state.next(1, now), Next::WaitUntil(Some(now + PAUSE)));
     for _ in 0..100 {
@@ -110,6 +110,21 @@ fn a_worker_that_was_not_used_goes_to_the_next_session() {
     let pid = worker.process.pid();
     pool.put_back(worker);
     assert_eq!(pool.take(|| true).unwrap().unwrap().process.pid(), pid);
+}
+
+#[test]
+fn workers_of_arrived_sessions_are_replaced_later() {
+    let pool = pool(0);
+    let refill_at = || pool.shared.state.lock().refill_at;
+    for _ in 0..2 {
+        let begun = Instant::now();
+        pool.arrived();
+        assert!(refill_at() >= Some(begun + ARRIVAL_DELAY));
+    }
+    let before = refill_at();
+    pool.shared.state.lock().idle.insert(1, idle(true));
+    assert!(pool.take(|| true).unwrap().is_some());
+    assert_eq!(refill_at(), before, "another session makes it no shorter");
 }
 
 #[test]

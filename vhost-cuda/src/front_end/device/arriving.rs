@@ -109,6 +109,7 @@ impl Device {
         let slot = slot.map_err(|()| "its machine has not enough device memory (--memory)")?;
         let taken = self.take_worker(|| reservation.stands(&self.sessions.lock()));
         let worker = taken.map_err(|error| error.to_string())?.ok_or("its machine has gone")?;
+        self.settings.pool.arrived();
         let membership = self.join_group(charged_uid, &worker.process);
         if let Some((terms, file)) = slot.as_ref().map(Slot::terms) {
             let sent = link::send_account(&worker.sockets.link, &terms, file);

@@ -3,7 +3,9 @@
 //!
 //! Variables are found by their names. One whose address the program has asked for is none of these ([`crate::suspend::deep`]).
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
+use std::ptr::null_mut;
 
 use virtio_cuda_protocol::cuda::{ContextId, Opcode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -117,11 +119,13 @@ impl Variables {
         Ok(Self { all, last, taken: 0 })
     }
 
-    /// Copies the contents back to variables and arrays that have been made again.
+    /// Copies the contents back to variables and arrays that have been made again. Waits for all copies to variables at once: where
+    /// several processes use the GPU, each wait takes as long as the turns of the others.
     ///
-    /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` for one of another length.
+    /// Errors: the driver's; `CUDA_ERROR_INVALID_HANDLE` for one of another length. No copy is under way.
     pub fn bring_back(&self, session: Finder<'_>) -> CuResult<()> {
-        self.all.iter().try_for_each(|Variable { place, contents }| {
+        let mut contexts = BTreeSet::new();
+        let begun = self.all.iter().try_for_each(|Variable { place, contents }| {
             if place.is_array() {
                 let (array, shape) = place.array(session)?;
                 if shape.bytes()? != contents.len() as u64 {
@@ -135,10 +139,23 @@ impl Variables {
             if bytes != contents.len() {
                 return Err(CudaError::INVALID_HANDLE);
             }
-            // SAFETY: the contents are as long as the variable.
-            unsafe { session.gpu.cuMemcpyHtoD_v2(address, contents.as_ptr().cast(), bytes) }
-        })
+            contexts.insert(place.context);
+            // SAFETY: the contents are as long as the variable, and stay until the copy has ended: this function waits for it.
+            unsafe { session.gpu.cuMemcpyHtoDAsync_v2(address, contents.as_ptr().cast(), bytes, null_mut()) }
+        });
+        let wait = |context: &u64| {
+            enter(session, *context)?;
+            session.gpu.cuStreamSynchronize(null_mut())
+        };
+        // For all, whatever fails.
+        let ended: Vec<CuResult<()>> = contexts.iter().map(wait).collect();
+        ended.into_iter().fold(begun, CuResult::and)
     }
+}
+
+/// Makes a context current.
+fn enter(session: Finder<'_>, context: u64) -> CuResult<()> {
+    session.gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw())
 }
 
 /// The direction of a copy.
@@ -268,16 +285,15 @@ impl Place {
     /// Errors: the driver's; `CUDA_ERROR_INVALID_VALUE` for a level that does not exist.
     fn array(&self, session: Finder<'_>) -> CuResult<(CUarray, Shape)> {
         let (gpu, id) = (session.gpu, self.owner.id);
-        let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
         let array = match self.owner.class {
             Class::Array => {
                 let object = session.objects.arrays.get(id)?;
-                enter(object.context())?;
+                enter(session, object.context())?;
                 object.raw()
             }
             _ => {
                 let object = session.objects.mipmaps.get(id)?;
-                enter(object.context())?;
+                enter(session, object.context())?;
                 let level = u32::try_from(self.context).map_err(|_| CudaError::INVALID_VALUE)?;
                 gpu.cuMipmappedArrayGetLevel(object.raw(), level)?.0
             }
@@ -291,7 +307,7 @@ impl Place {
     /// Errors: the driver's.
     fn find(&self, session: Finder<'_>) -> CuResult<(u64, usize)> {
         let (gpu, id) = (session.gpu, self.owner.id);
-        gpu.cuCtxSetCurrent(session.contexts.get(ContextId(self.context))?.object.raw())?;
+        enter(session, self.context)?;
         match self.owner.class {
             Class::Module => {
                 gpu.cuModuleGetGlobal_v2(session.objects.modules.get(id)?.raw(), self.name.clone())

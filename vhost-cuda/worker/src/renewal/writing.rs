@@ -40,7 +40,7 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
 ///
 /// [`Store::move_to`]: crate::suspend::store::Store::move_to
 pub fn session(
-    mut to: impl Write,
+    mut to: impl Write + Send,
     session: &SessionState,
     threads: &[Left],
     stopped_at: Option<u64>,

@@ -17,7 +17,7 @@ use log::{debug, error};
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::cuda::ContextId;
 
-use super::steps::Unmoved;
+use super::steps::{Steps, Unmoved};
 use super::suspended::{Deep, Suspended};
 use super::times;
 use crate::gpu::{CuResult, CudaError, HOST_PORTABLE_MAPPED, HOST_READ_ONLY};
@@ -37,21 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(1);
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
 const COMPUTE_CAPABILITY: [i32; 2] = [75, 76];
-
-/// Says how long each step takes.
-struct Steps(Instant);
-
-impl Steps {
-    fn begin() -> Self {
-        Self(Instant::now())
-    }
-
-    /// Ends a step.
-    fn end(&mut self, what: &str) {
-        debug!("{what}: {:.3} s", self.0.elapsed().as_secs_f64());
-        self.0 = Instant::now();
-    }
-}
 
 /// Makes the calls of a recipe. The caller of a resumption gives it, because suspensions stand below the handlers.
 ///
@@ -201,8 +186,9 @@ impl Deep {
         make_calls(&self.again, session)?;
         steps.end("objects are made again");
         self.variables.bring_back(finder(session))?;
+        steps.end("variables are back");
         times::begin(session, &self.again.0)?;
-        steps.end("variables and times are back");
+        steps.end("times are back");
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
         let with_memory = session.placed.lock().contexts();

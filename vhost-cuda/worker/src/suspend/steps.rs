@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::thread;
+use std::time::Instant;
 
+use log::debug;
 use parking_lot::Mutex;
 
 use super::digests::Digest;
@@ -12,6 +14,21 @@ use super::store::Store;
 use super::transfer::{Carrier, Carriers, fetch_all, send_all};
 use crate::gpu::{CuResult, CudaError};
 use crate::memory::parts::{Memory, Part};
+
+/// Says how long each step takes.
+pub struct Steps(Instant);
+
+impl Steps {
+    pub fn begin() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Ends a step.
+    pub fn end(&mut self, what: &str) {
+        debug!("{what}: {:.3} s", self.0.elapsed().as_secs_f64());
+        self.0 = Instant::now();
+    }
+}
 
 /// The reason for which nothing has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +140,10 @@ unsafe fn try_to_give_back<C: Carriers>(
     let Some(zeros) = groups.first().map(|group| group.carriers.zeros()) else {
         return Err(Unmoved::Nothing);
     };
+    let mut steps = Steps::begin();
     // SAFETY: the caller promises the session's memory without work.
     let digests = for_each_at_once(groups.iter(), |group| unsafe { digests_of_parts(group) })?;
+    steps.end("digests are there");
     let need = |digests: &Vec<Digest>| {
         digests.iter().filter(|digest| **digest != zeros).count() as u64 * CHUNK_BYTES
     };
@@ -154,6 +173,7 @@ unsafe fn try_to_give_back<C: Carriers>(
         // SAFETY: the caller promises the session's memory without work; the store's chunks have rooms of their own.
         Ok(unsafe { fetch_all(group.carriers, pieces) }?)
     })?;
+    steps.end("contents are copied");
     groups.iter_mut().flat_map(|group| &mut group.parts).for_each(|part| part.stored = true);
     let outcome = for_each_at_once(groups.iter_mut(), |group| {
         group.carriers.enter()?;
@@ -166,6 +186,7 @@ unsafe fn try_to_give_back<C: Carriers>(
     {
         return Err(error);
     }
+    steps.end("memory is given back");
     Ok(pieces.iter().map(Vec::len).sum::<usize>() as u64 * CHUNK_BYTES)
 }
 
@@ -288,6 +309,7 @@ unsafe fn try_to_bring_back<C: Carriers>(
     store: &Store,
 ) -> Result<(), Unmoved> {
     let (mut pieces, mut digests) = (Vec::new(), Vec::new());
+    let mut steps = Steps::begin();
     group.carriers.enter()?;
     for part in &mut group.parts {
         part.bring_back(memory).map_err(|error| match error {
@@ -305,12 +327,14 @@ unsafe fn try_to_bring_back<C: Carriers>(
     if pieces.is_empty() {
         return Ok(());
     }
+    steps.end("memory is there");
     let addresses: Vec<u64> = pieces.iter().map(|piece| piece.address).collect();
     // SAFETY: the caller of `bring_back` promises the session's memory without work; it is mapped now.
-    let found = unsafe {
-        send_all(group.carriers, &pieces)?;
-        digests_of(group.carriers, &addresses)
-    }?;
+    unsafe { send_all(group.carriers, &pieces) }?;
+    steps.end("contents are copied back");
+    // SAFETY: as above.
+    let found = unsafe { digests_of(group.carriers, &addresses) }?;
+    steps.end("digests are there");
     // Wrong contents would be worse for a program than none.
     if found == digests { Ok(()) } else { Err(Unmoved::Differs) }
 }

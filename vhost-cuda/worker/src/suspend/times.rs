@@ -19,9 +19,9 @@ use crate::recipe::steps::Step;
 use crate::state::SessionState;
 
 /// A record of which host and GPU know the time takes no longer than this, in nanoseconds. One that does, because the thread had no
-/// processor, is made again, so many times.
+/// processor, or because the GPU was another process's, is made again for so long.
 const SHORT_NS: u64 = 500_000;
-const ATTEMPTS: u32 = 20;
+const PATIENCE_NS: u64 = 20_000_000;
 
 /// Notes the times of all events. The session has no work. `steps` make its objects again.
 ///
@@ -98,7 +98,7 @@ fn record(session: &SessionState, context: u64) -> CuResult<(CUevent, f64)> {
     let gpu = &session.gpu;
     gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw())?;
     let (event,) = gpu.cuEventCreate(0)?;
-    let mut attempts = 0..ATTEMPTS;
+    let until = now() + PATIENCE_NS;
     loop {
         let before = now();
         let recorded = gpu
@@ -109,7 +109,7 @@ fn record(session: &SessionState, context: u64) -> CuResult<(CUevent, f64)> {
             let _ = gpu.cuEventDestroy_v2(event);
             return Err(error);
         }
-        if after.saturating_sub(before) < SHORT_NS || attempts.next().is_none() {
+        if after.saturating_sub(before) < SHORT_NS || after > until {
             return Ok((event, after as f64 / 1e6));
         }
     }
