@@ -23,6 +23,9 @@ const MIB: u64 = 1 << 20;
 /// Suspensions of programs that use peer access, and the maximum pause between two of them.
 const SUSPENSIONS: u64 = 30;
 const PAUSE_US: u64 = 30_000;
+/// How often a program is suspended deeply, and gets another worker.
+const MADE_AGAIN: u64 = 4;
+const DEEPLY: &str = r#"{"do":"suspend","all":true,"deep":true,"timeout_ms":20000}"#;
 /// The length of an array: each one has a unit of physical memory of its own.
 const ELEMENTS: &str = "300000";
 const SUSPEND: &str = r#"{"do":"suspend","all":true,"timeout_ms":20000}"#;
@@ -32,11 +35,13 @@ const HOLD: &str = r#"{"do":"suspend","all":true,"hold":true}"#;
 type Test = fn(&Kit) -> Result<()>;
 
 /// Tests for any devices.
-const TESTS: [(&str, Test); 5] = [
+const TESTS: [(&str, Test); 7] = [
     ("cards::peers_are_as_documented", peers_are_as_documented),
     ("cards::access_without_leave_is_an_error", access_without_leave_is_an_error),
     ("cards::suspended_while_peers_work", suspended_while_peers_work),
     ("cards::suspended_while_pools_of_peers_are_used", suspended_while_pools_of_peers_are_used),
+    ("cards::made_again_while_peers_work", made_again_while_peers_work),
+    ("cards::made_again_while_pools_of_peers_are_used", made_again_while_pools_of_peers_are_used),
     ("cards::memory_of_all_cards_moves_together", memory_of_all_cards_moves_together),
 ];
 /// Tests that choose the size of the devices' memory.
@@ -101,6 +106,39 @@ fn suspended_while_peers_work(kit: &Kit) -> Result<()> {
 /// A pool on each device, of which one keeps no more than it needs.
 fn suspended_while_pools_of_peers_are_used(kit: &Kit) -> Result<()> {
     suspended_while_it_works(kit, &["peer_pools", "work"], 16 * MIB)
+}
+
+/// Contexts of all devices end and are made again, with their access to each other's memory.
+fn made_again_while_peers_work(kit: &Kit) -> Result<()> {
+    made_again_while_it_works(kit, &["peer_access", "work", ELEMENTS])
+}
+
+fn made_again_while_pools_of_peers_are_used(kit: &Kit) -> Result<()> {
+    made_again_while_it_works(kit, &["peer_pools", "work"])
+}
+
+/// Suspends a program with several devices deeply at random moments, and gives it other workers.
+fn made_again_while_it_works(kit: &Kit, program: &[&str]) -> Result<()> {
+    for cards in [TWO, THREE] {
+        let controlled = Controlled::start(kit, &[], Some(cards))?;
+        let program = start(kit, &controlled.route, program[0], &program[1..])?;
+        program.wait_for_stdout("begun", LIMIT)?;
+        let mut random = fastrand::Rng::with_seed(58);
+        let (mut deep, begun) = (0, Instant::now());
+        let session = loop {
+            deep += u64::from(controlled.ask(DEEPLY)?["sessions"][0]["deep"] == true);
+            thread::sleep(Duration::from_micros(random.u64(..PAUSE_US)));
+            let session = controlled.ask(r#"{"do":"renew","all":true}"#)?["sessions"][0].clone();
+            if deep >= MADE_AGAIN && bytes(&session, "renewals") >= MADE_AGAIN {
+                break session;
+            }
+            ensure!(begun.elapsed() < LIMIT, "{deep} times deeply: {session}");
+            thread::sleep(Duration::from_micros(random.u64(..PAUSE_US)));
+        };
+        ensure!(session["failures"] == 0, "{session}");
+        finish(program)?;
+    }
+    Ok(())
 }
 
 /// Suspends a program with several devices at random moments. At least `expected` bytes of each device must move once.

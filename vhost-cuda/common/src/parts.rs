@@ -84,8 +84,12 @@ pub mod kind {
     /// Addresses of pieces of memory that stay on the card. The files that keep them come in this order, over a socket of their own. No
     /// contents follow, but the end.
     pub const HELD: u16 = 61;
-    /// The devices that the session sees, if there are several, and which one it uses.
+    /// The devices that the session sees, if there are several, and which ones it uses.
     pub const DEVICES: u16 = 67;
+    /// Access of devices to regions of `cuMemAlloc` that does not follow from [`PEERS`].
+    pub const ACCESS: u16 = 70;
+    /// Contexts that may access the memory of others.
+    pub const PEERS: u16 = 71;
 
     // The kinds below are those of a file.
 
@@ -121,7 +125,7 @@ pub mod kind {
     /// Returns whether a part is of a session that goes from one worker to another.
     pub fn is_of_session(kind: u16) -> bool {
         (STATE..=TEXT).contains(&kind)
-            || [GRAPHS, DEVICES, CONTENTS, CHUNK, PLACES, ARRIVED, END].contains(&kind)
+            || [GRAPHS, DEVICES, ACCESS, PEERS, CONTENTS, CHUNK, PLACES, ARRIVED, END].contains(&kind)
     }
 }
 

@@ -240,7 +240,7 @@ impl Opcode {
             Self::cuLinkComplete => Facts::new(State::Sets(Getter::Call("link_image")), Work::Other, Launches::Same, Text::Code),
             Self::link_image => Facts::new(State::Nothing, Work::Other, Launches::Same, Text::Code),
             Self::cuLinkDestroy => Facts::new(State::Ends, Work::Other, Launches::Same, Text::Code),
-            Self::cuCtxEnablePeerAccess => Facts::new(State::Creates(Makes::Never("access to the memory of other devices is not followed")), Work::Other, Launches::Same, Text::Code),
+            Self::cuCtxEnablePeerAccess => Facts::new(State::Creates(Makes::Addresses), Work::Other, Launches::Same, Text::Code),
             Self::cuCtxDisablePeerAccess => Facts::new(State::Ends, Work::Other, Launches::Same, Text::Code),
             Self::cuIpcGetMemHandle => Facts::new(State::Creates(Makes::Never("other processes may have opened the memory")), Work::Other, Launches::Same, Text::Code),
             Self::cuIpcOpenMemHandle_v2 => Facts::new(State::Creates(Makes::Never("the memory is another process's")), Work::Other, Launches::Same, Text::Code),

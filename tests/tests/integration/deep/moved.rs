@@ -52,6 +52,12 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::programs_of_the_table", programs_of_the_table);
     suite.test("moved::sessions_are_as_they_were", sessions_are_as_they_were);
     suite.test("moved::textures_and_surfaces", textures_and_surfaces);
+    let name = "moved::several_devices";
+    if is_emulated() {
+        suite.test(name, several_devices);
+    } else {
+        suite.skip(name, "there may be one GPU only");
+    }
     suite.test("moved::contents_are_in_files", contents_are_in_files);
     suite.test("moved::contents_go_ahead", contents_go_ahead);
     suite.test("moved::contents_that_change_go_again", contents_that_change_go_again);
@@ -67,8 +73,11 @@ struct Two {
 
 impl Two {
     fn start(kit: &Kit, options: &[&str]) -> Result<Self> {
-        let options = [&ONE_GPU[..], options].concat();
-        let daemons = [Controlled::start(kit, &options, None)?, Controlled::start(kit, &options, None)?];
+        Self::start_with(kit, &[&ONE_GPU[..], options].concat(), None)
+    }
+
+    fn start_with(kit: &Kit, options: &[&str], cards: Option<&str>) -> Result<Self> {
+        let daemons = [Controlled::start(kit, options, cards)?, Controlled::start(kit, options, cards)?];
         let mover = Mover::start(&socket(&daemons[0])?)?;
         Ok(Self { daemons, mover })
     }
@@ -239,6 +248,27 @@ fn textures_and_surfaces(kit: &Kit) -> Result<()> {
     let moved = two.move_to(1, Order::StateFirst)?;
     ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
     finish(program)
+}
+
+/// The contexts of both devices have access to each other's memory. A host with other devices refuses the program.
+fn several_devices(kit: &Kit) -> Result<()> {
+    let cards = Some("96M,96M");
+    let other = Controlled::start(kit, &[], Some("96M,96M,96M"))?;
+    for program in [["peer_access", "work", "300000"], ["peer_pools", "work", ""]] {
+        let two = Two::start_with(kit, &[], cards)?;
+        let program = two.program(kit, program[0], &program[1..], "")?;
+        program.wait_for_stdout("begun", LIMIT)?;
+        for (to, order) in [(1, Order::StateFirst), (0, Order::MemoryFirst)] {
+            let moved = two.move_to(to, order)?;
+            ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}\n{}", two.logs());
+        }
+        let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst);
+        ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
+        let log = other.route.daemon.as_ref().context("no daemon")?.log();
+        ensure!(log.contains("it sees other devices than those of this host"), "{log}");
+        finish(program)?;
+    }
+    Ok(())
 }
 
 /// The contents of a program with 16 MiB stay in files beside the state. A daemon that does not know the folder refuses it, and a file that

@@ -103,9 +103,9 @@ impl Retains {
     pub fn of(all: Vec<(i32, u32, u32)>) -> Self {
         Self(all)
     }
-    /// Returns them: device, number, and flags that the driver does not get.
-    pub fn all(&self) -> &[(i32, u32, u32)] {
-        &self.0
+    /// Returns those of a device: device, number, and flags that the driver does not get.
+    pub fn of_device(&self, device: i32) -> (i32, u32, u32) {
+        self.0.iter().find(|(of, ..)| *of == device).copied().unwrap_or((device, 0, 0))
     }
 }
 

@@ -77,7 +77,9 @@ pub struct Range {
     pub base: u64,
     pub bytes: u64,
     /// An index of [`ORIGINS`].
-    pub origin: u64,
+    pub origin: u32,
+    /// Its device.
+    pub device: u32,
     pub context: u64,
     pub serial: u64,
 }
@@ -86,7 +88,7 @@ pub struct Range {
 pub const ORIGINS: [Origin; 4] =
     [Origin::Allocated, Origin::HostWindow, Origin::ReadOnlyWindow, Origin::Mapped];
 
-/// Retains of the primary context.
+/// Retains of the primary context of a device. There is a row for each device, in their order.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Retains {
@@ -172,7 +174,7 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Devices {
-    /// The number of the one that it uses.
+    /// A bit for each one that it uses.
     pub used: u64,
 }
 

@@ -23,7 +23,7 @@ use crate::handlers::graph::again;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::pages::GuestPages;
 use crate::memory::parts::Part;
-use crate::memory::placed::left::{AllocationRow, RegionRow, reserve_at, taken_by};
+use crate::memory::placed::left::{Rows, reserve_at, taken_by};
 use crate::memory::reservations::left::{CreatedRow, MappingRow, SpanRow};
 use crate::memory::window::{Area, Registration};
 use crate::objects::MAX_OBJECTS;
@@ -50,6 +50,8 @@ use crate::suspend::suspended::{Deep, Suspended};
 const MAX_ROWS: usize = 1 << 20;
 /// The maximum number of requests that were not executed: more than the daemon lets a session have.
 const MAX_REQUESTS: usize = 1024;
+/// The maximum number of devices of a session. Those that do not match are named when their names are read.
+const MAX_DEVICES: usize = 64;
 /// The time for the gate of a session without calls to close.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -68,12 +70,11 @@ struct Tables {
     /// The pages of areas that are mapped later.
     later: Vec<(u64, Vec<MemEntry>)>,
     host: Option<form::Host>,
-    /// The number of the device that it uses, if it sees several.
-    used: Option<u32>,
+    /// The bits of the devices that it uses, if it sees several.
+    used: Option<u64>,
     created: Vec<CreatedRow>,
     mappings: Vec<MappingRow>,
-    regions: Vec<RegionRow>,
-    allocations: Vec<AllocationRow>,
+    placed: Rows,
     registrations: Vec<form::Registration>,
     ranges: Vec<form::Range>,
     retains: Vec<form::Retains>,
@@ -190,11 +191,11 @@ impl Tables {
             kind::AREA => self.take_area(part).ok_or_else(cut)?,
             kind::CREATED => read_rows(part, &mut self.created, MAX_ROWS)?,
             kind::MAPPINGS => read_rows(part, &mut self.mappings, MAX_ROWS)?,
-            kind::REGIONS => read_rows(part, &mut self.regions, MAX_ROWS)?,
-            kind::ALLOCATIONS => read_rows(part, &mut self.allocations, MAX_ROWS)?,
+            kind::REGIONS => read_rows(part, &mut self.placed.regions, MAX_ROWS)?,
+            kind::ALLOCATIONS => read_rows(part, &mut self.placed.allocations, MAX_ROWS)?,
             kind::REGISTRATIONS => read_rows(part, &mut self.registrations, MAX_ROWS)?,
             kind::RANGES => read_rows(part, &mut self.ranges, MAX_ROWS)?,
-            kind::RETAINS => read_rows(part, &mut self.retains, 1)?,
+            kind::RETAINS => read_rows(part, &mut self.retains, MAX_DEVICES)?,
             kind::CALL if self.calls.add(part) => {}
             kind::VARIABLE => self.variables.add(part).ok_or_else(cut)?,
             kind::TIMES => read_rows(part, &mut self.times, MAX_OBJECTS)?,
@@ -222,12 +223,14 @@ impl Tables {
                 if here.len() < 2 || here.as_bytes() != there {
                     return Err(malformed("it sees other devices than those of this host"));
                 }
-                self.used = Some(u32::try_from(head.used).map_err(|_| cut())?);
+                self.used = Some(head.used);
             }
             kind::TEXT => {
                 let (head, text) = form::Text::read_from_prefix(part).map_err(|_| cut())?;
                 session.output.add(u32::try_from(head.fd).unwrap_or(0), text)?;
             }
+            kind::ACCESS => read_rows(part, &mut self.placed.access, MAX_ROWS)?,
+            kind::PEERS => read_rows(part, &mut self.placed.peers, MAX_ROWS)?,
             kind::HELD => read_rows(part, &mut self.held, MAX_ROWS)?,
             _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
         }
@@ -342,7 +345,8 @@ impl Tables {
         if self.used.is_none() && session.devices.len() > 1 {
             return Err("it sees one device, and this worker several".to_owned());
         }
-        let device = session.device(self.used.unwrap_or(0)).map_err(failed("there is no device"))?;
+        let devices = (0..session.devices.len() as u32).map(|number| session.device(number));
+        let devices: Vec<i32> = devices.collect::<Result<_, _>>().map_err(failed("there is no device"))?;
         let is_closed = session.gate.close(Instant::now() + SOON) && session.gate.seal(Instant::now() + SOON);
         if !is_closed {
             return Err("calls are under way".to_owned());
@@ -354,13 +358,13 @@ impl Tables {
         session.copy_time.begin_behind(state.copies[0], state.copies[1]);
         CALLBACKS.begin_behind(state.tickets);
         session.suspension.makes_again.store(true, Ordering::Relaxed);
-        let mut created = self.restore_memory(session, device, &session.memory(), state.serial)?;
+        let mut created = self.restore_memory(session, &devices, &session.memory(), state.serial)?;
         if !self.files.is_empty() {
             let (files, mut placed) = (std::mem::take(&mut self.files), session.placed.lock());
             held::put(placed.movable().chain(created.iter_mut().map(|(_, part)| part)), files)?;
         }
         let store = self.restore_store(session, state, &created, most)?;
-        let deep = self.restore_objects(session, device)?;
+        let deep = self.restore_objects(session, devices)?;
         let stopped_at = self.host.map_or(0.0, |host| host.stopped_at);
         let areas = std::mem::take(&mut self.later);
         let entered = Entered { threads: self.restore_threads(session)?, areas, stopped_at };
@@ -376,7 +380,7 @@ impl Tables {
     fn restore_memory(
         &mut self,
         session: &SessionState,
-        device: i32,
+        devices: &[i32],
         memory: &Arc<GuestPages>,
         serial: u64,
     ) -> Result<Vec<(u64, Part)>, String> {
@@ -404,12 +408,12 @@ impl Tables {
         let mut allocations = session.allocations();
         let charged = self.created.iter().try_for_each(|row| allocations.charge(row.bytes));
         charged.map_err(failed("its memory is more than it may have"))?;
-        let created = reservations.restore_created(device, &self.created, &self.mappings)?;
-        if !created.is_empty() {
-            statistics::add_movable_devices(session.placed.device_bit(device));
+        let created = reservations.restore_created(devices, &self.created, &self.mappings)?;
+        for (_, part) in &created {
+            statistics::add_movable_devices(session.placed.device_bit(part.device()));
         }
         drop(allocations);
-        session.placed.restore(device, &self.regions, &self.allocations)?;
+        session.placed.restore(&self.placed)?;
         self.check_registrations(&window)?;
         let placed = session.placed.lock();
         let mut allocations = session.allocations();
@@ -420,11 +424,15 @@ impl Tables {
             let form::Range { base, bytes, context, serial, .. } = *row;
             let origin = usize::try_from(row.origin).ok().and_then(|index| form::ORIGINS.get(index));
             let origin = *origin.ok_or("a range has an unknown origin")?;
+            let device = row.device.cast_signed();
+            if !devices.contains(&device) {
+                return Err("a range is of a device that it does not see".to_owned());
+            }
             let is_there = match origin {
                 Origin::Allocated => {
                     entered += 1;
                     // All that it takes on the card is charged.
-                    placed.room_of(base) == Some((context, taken_by(bytes)))
+                    placed.room_of(base) == Some((context, taken_by(bytes), device))
                 }
                 Origin::Mapped => {
                     let mapping = reservations.mapping(base);
@@ -442,7 +450,7 @@ impl Tables {
             let range = Range { base, bytes, origin, context, device, serial };
             allocations.restore(range).map_err(failed("its memory is more than it may have, or overlaps"))?;
         }
-        if entered != self.allocations.len() {
+        if entered != self.placed.allocations.len() {
             return Err("an allocation has no range".to_owned());
         }
         Ok(created)
@@ -501,13 +509,15 @@ impl Tables {
         Ok(store)
     }
 
-    fn restore_objects(&mut self, session: &SessionState, device: i32) -> Result<Deep, String> {
+    fn restore_objects(&mut self, session: &SessionState, mut devices: Vec<i32>) -> Result<Deep, String> {
         if !self.variables.is_whole() {
             return Err("a variable of device code is cut".to_owned());
         }
-        let retains = self.retains.drain(..).filter(|row| row.number > 0);
-        let retains = Retains::of(retains.map(|row| (device, row.number, row.flags)).collect());
-        let target = deep::target(session, device).map_err(failed("the device does not answer"))?;
+        let retains = self.retains.drain(..).zip(&devices).filter(|(row, _)| row.number > 0);
+        let retains = retains.map(|(row, device)| (*device, row.number, row.flags));
+        let retains = Retains::of(retains.collect());
+        devices.retain(|device| self.used.is_none_or(|used| used & session.placed.device_bit(*device) != 0));
+        let target = deep::target(session, &devices)?;
         let again = Again::of(session, target, std::mem::take(&mut self.calls).all())?;
         let registration = |one: form::Registration| Registration {
             base: one.base,
@@ -518,7 +528,7 @@ impl Tables {
         let registrations = self.registrations.drain(..).map(registration).collect();
         let times = self.times.drain(..).filter(|time| time.at.is_finite());
         session.suspension.times.lock().past.extend(times.map(|time| (time.event, time.at)));
-        Ok(Deep { device, again, variables: std::mem::take(&mut self.variables), retains, registrations })
+        Ok(Deep { devices, again, variables: std::mem::take(&mut self.variables), retains, registrations })
     }
 
     fn restore_threads(&mut self, session: &'static SessionState) -> Result<Vec<Thread>, String> {

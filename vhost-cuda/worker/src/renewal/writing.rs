@@ -22,6 +22,9 @@ use crate::suspend::held::{self, Way};
 use crate::suspend::saving;
 use crate::suspend::suspended::{Deep, Suspended};
 
+/// The reason of a session whose memory another process has.
+const FOREIGN: &str = "another process uses its memory";
+
 /// Returns the reason for which a session cannot leave, if there is one.
 pub fn obstacle(session: &SessionState) -> Option<&'static str> {
     if session.trace.is_active() || session.profile.is_on() || session.profile.relay.is_open() {
@@ -80,8 +83,12 @@ pub fn session(
     let addresses: Vec<u64> = held.iter().map(|(address, _)| *address).collect();
     write_rows(&mut to, kind::HELD, &addresses)?;
     if session.devices.len() > 1 {
-        let (head, names) = (form::Devices { used: deep.device as u64 }, form::names(session)?);
+        let bits = deep.devices.iter().map(|device| session.placed.device_bit(*device));
+        let (head, names) = (form::Devices { used: bits.sum() }, form::names(session)?);
         write(&mut to, kind::DEVICES, &[head.as_bytes(), names.as_bytes()])?;
+        let placed = session.placed.lock().rows().ok_or_else(|| malformed(FOREIGN))?;
+        write_rows(&mut to, kind::ACCESS, &placed.access)?;
+        write_rows(&mut to, kind::PEERS, &placed.peers)?;
     }
     if !held.is_empty() {
         let Some(Way::Card(socket)) = way else { return Err(malformed("its memory is on the card")) };
@@ -166,9 +173,9 @@ fn memory(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result
     }
     write_rows(&mut to, kind::CREATED, &rows.created)?;
     write_rows(&mut to, kind::MAPPINGS, &rows.mappings)?;
-    let placed = placed.rows().ok_or_else(|| malformed("another process or device uses its memory"))?;
-    write_rows(&mut to, kind::REGIONS, &placed.0)?;
-    write_rows(&mut to, kind::ALLOCATIONS, &placed.1)?;
+    let placed = placed.rows().ok_or_else(|| malformed(FOREIGN))?;
+    write_rows(&mut to, kind::REGIONS, &placed.regions)?;
+    write_rows(&mut to, kind::ALLOCATIONS, &placed.allocations)?;
     let row = |one: &Registration| form::Registration {
         base: one.base,
         bytes: one.bytes,
@@ -186,17 +193,22 @@ fn memory(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result
             continue;
         }
         let origin = form::ORIGINS.iter().position(|origin| *origin == range.origin);
-        let origin = origin.ok_or_else(|| malformed("it has memory that cannot be carried"))? as u64;
-        let crate::memory::allocations::Range { base, bytes, context, serial, .. } = *range;
-        ranges.push(form::Range { base, bytes, origin, context, serial });
+        let origin = origin.ok_or_else(|| malformed("it has memory that cannot be carried"))? as u32;
+        let crate::memory::allocations::Range { base, bytes, context, serial, device, .. } = *range;
+        let device = device.cast_unsigned();
+        ranges.push(form::Range { base, bytes, origin, device, context, serial });
     }
     write_rows(&mut to, kind::RANGES, &ranges)
 }
 
 fn objects(mut to: impl Write, session: &SessionState, deep: &Deep) -> io::Result<()> {
-    // They are of the only device that it uses.
-    let retains = deep.retains.all().iter().map(|&(_, number, flags)| form::Retains { number, flags });
-    write_rows(&mut to, kind::RETAINS, &retains.collect::<Vec<_>>())?;
+    let mut retains = Vec::new();
+    for number in 0..session.devices.len() as u32 {
+        let device = session.device(number).map_err(|error| malformed(&error.to_string()))?;
+        let (_, number, flags) = deep.retains.of_device(device);
+        retains.push(form::Retains { number, flags });
+    }
+    write_rows(&mut to, kind::RETAINS, &retains)?;
     for step in &deep.again.0 {
         let bytes = calls::bytes_of(&step.call).ok_or_else(|| malformed("an image has no digest"))?;
         write(&mut to, kind::CALL, &[&bytes]).map_err(|error| named(error, "a call is too long"))?;

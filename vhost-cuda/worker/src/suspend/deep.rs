@@ -91,8 +91,8 @@ impl Deep {
             return Err("calls of the program do not end".to_owned());
         }
         let taken = check(session, now).map_or(Ok(()), |reason| Err(reason.to_owned())).and_then(|()| {
-            let device = only_device(session, now)?;
-            let target = target(session, device).map_err(|error| error.to_string())?;
+            let devices = devices(session, now).map_err(|error| error.to_string())?;
+            let target = target(session, &devices)?;
             let mut steps = Steps::begin();
             let again = Again::take(session, target)?;
             steps.end("the recipe is taken");
@@ -105,7 +105,7 @@ impl Deep {
             if now.graphs.is_empty() {
                 now.graphs = describe(session)?;
             }
-            Ok(Self { device, again, variables, retains: Retains::default(), registrations: Vec::new() })
+            Ok(Self { devices, again, variables, retains: Retains::default(), registrations: Vec::new() })
         });
         let mut deep = taken.inspect_err(|_| {
             if now.graphs.is_empty() {
@@ -137,9 +137,11 @@ impl Deep {
             session.close_context(*name);
         }
         let has_pools = self.again.0.iter().any(|step| step.key.class == Class::Pool);
-        if has_pools && let Ok((pool,)) = gpu.cuDeviceGetDefaultMemPool(self.device) {
-            // What is freed there may be kept, whatever contexts end.
-            let _ = gpu.cuMemPoolTrimTo(pool, 0);
+        for &device in self.devices.iter().filter(|_| has_pools) {
+            if let Ok((pool,)) = gpu.cuDeviceGetDefaultMemPool(device) {
+                // What is freed there may be kept, whatever contexts end.
+                let _ = gpu.cuMemPoolTrimTo(pool, 0);
+            }
         }
         session.objects.take_all();
         drop(closed);
@@ -150,8 +152,8 @@ impl Deep {
             thread::sleep(LOOK);
         }
         steps.end("contexts have ended");
-        reset(session, self.device);
-        steps.end("the context of libraries has ended");
+        self.devices.iter().for_each(|device| reset(session, *device));
+        steps.end("the contexts of libraries have ended");
         retains
     }
 
@@ -172,7 +174,7 @@ impl Deep {
                 // The retains of the beginning stay.
                 self.end_objects(session);
                 Err(if error == CudaError::OUT_OF_MEMORY {
-                    Unmoved::DeviceMemory(self.device)
+                    Unmoved::DeviceMemory(self.devices[0])
                 } else {
                     error.into()
                 })
@@ -191,6 +193,13 @@ impl Deep {
         steps.end("times are back");
         session.contexts.lock().put_retains(&self.retains);
         let enter = |context| gpu.cuCtxSetCurrent(session.contexts.get(ContextId(context))?.object.raw());
+        let peers = session.placed.lock().peers();
+        for (owner, reader) in peers {
+            enter(reader)?;
+            let owner = session.contexts.get(ContextId(owner))?;
+            // The table has the access to memory already.
+            gpu.cuCtxEnablePeerAccess(owner.object.raw(), 0)?;
+        }
         let with_memory = session.placed.lock().contexts();
         for context in with_memory {
             enter(context)?;
@@ -326,25 +335,34 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     reasons.next()
 }
 
-/// Returns the only device that the session uses: the first one if it uses none.
-///
-/// Errors: the reason, for people; that of a session that uses several.
-fn only_device(session: &SessionState, now: &Suspended) -> Result<i32, String> {
-    let mut devices: BTreeSet<i32> = session.contexts.all().iter().map(|context| context.device).collect();
-    devices.extend(now.created.iter().map(|(_, part)| part.device()));
-    let mut devices = devices.into_iter();
-    match (devices.next(), devices.next()) {
-        (Some(_), Some(_)) => Err("it uses several devices".to_owned()),
-        (Some(device), None) => Ok(device),
-        (None, _) => session.device(0).map_err(|error| error.to_string()),
-    }
-}
-
-/// Returns what code the device of a session runs.
+/// Returns the devices that the session uses: the first one if it uses none.
 ///
 /// Errors: the driver's.
-pub fn target(session: &SessionState, device: i32) -> CuResult<Target> {
+fn devices(session: &SessionState, now: &Suspended) -> CuResult<Vec<i32>> {
+    let mut devices: BTreeSet<i32> = session.contexts.all().iter().map(|context| context.device).collect();
+    devices.extend(now.created.iter().map(|(_, part)| part.device()));
+    if devices.is_empty() {
+        devices.insert(session.device(0)?);
+    }
+    Ok(devices.into_iter().collect())
+}
+
+/// Returns what code the devices of a session run, of which there is one at least.
+///
+/// Errors: the reason, for people; that of devices that run different code.
+pub fn target(session: &SessionState, devices: &[i32]) -> Result<Target, String> {
     let [major, minor] = COMPUTE_CAPABILITY;
-    let number = |attribute| Ok(session.gpu.cuDeviceGetAttribute(attribute, device)?.0.unsigned_abs());
-    Ok(Target { architecture: number(major)? * 10 + number(minor)?, ptx_only: session.emulated })
+    let number = |attribute, device| {
+        let number = session.gpu.cuDeviceGetAttribute(attribute, device);
+        number.map(|(number,)| number.unsigned_abs()).map_err(|error| error.to_string())
+    };
+    let mut found = None;
+    for &device in devices {
+        let architecture = number(major, device)? * 10 + number(minor, device)?;
+        if found.replace(architecture).is_some_and(|other| other != architecture) {
+            return Err("it uses devices of several kinds".to_owned());
+        }
+    }
+    let architecture = found.ok_or("there is no device")?;
+    Ok(Target { architecture, ptx_only: session.emulated })
 }

@@ -22,8 +22,8 @@ use crate::recipe::variables::Variables;
 /// The driver's objects of a session, while they have ended.
 #[derive(Debug)]
 pub struct Deep {
-    /// The device of all that has ended.
-    pub device: i32,
+    /// The devices of all that has ended: one at least.
+    pub devices: Vec<i32>,
     /// The calls that make them again.
     pub again: Again,
     /// The contents of variables of device code.

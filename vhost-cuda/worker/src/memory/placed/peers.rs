@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::left::PeerRow;
 use super::{Placed, Region, State};
 use crate::gpu::{CuResult, CudaError, Driver, with_capture_relaxed};
 use crate::home::Home;
@@ -62,7 +63,30 @@ impl Peers {
     }
 }
 
+impl Peers {
+    /// Returns the contexts that may access memory of others, for another worker. `None` if some have access without a call of the program.
+    pub fn rows(&self) -> Option<Vec<PeerRow>> {
+        if !self.ranks.is_empty() {
+            return None;
+        }
+        let row = |(&(owner, reader), &device): (&(u64, u64), &i32)| {
+            Some(PeerRow { owner, reader, device: u64::try_from(device).ok()? })
+        };
+        self.enabled.iter().map(row).collect()
+    }
+
+    /// Enters those of another worker, with devices of this one.
+    pub fn restore(&mut self, rows: &[PeerRow]) {
+        self.enabled.extend(rows.iter().map(|row| ((row.owner, row.reader), row.device as i32)));
+    }
+}
+
 impl State {
+    /// Returns the contexts that may access memory of others: the owner of the memory, and the one that accesses it.
+    pub fn peers(&self) -> Vec<(u64, u64)> {
+        self.peers.enabled.keys().copied().collect()
+    }
+
     /// Gives or takes access to all memory of a context as its peers are now.
     ///
     /// Errors: the driver's, of the first region that fails.

@@ -13,6 +13,9 @@ use crate::gpu::{
 };
 use crate::memory::parts::Part;
 
+/// The bits of the access of a device in [`MappingRow::access`].
+const ACCESS_BITS: u32 = 2;
+
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -37,8 +40,8 @@ pub struct CreatedRow {
     pub handle_types: u32,
     /// 1 if network cards may reach it, or 0.
     pub gpu_direct_rdma: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The number of its device.
+    pub device: u32,
 }
 
 /// A mapping of an allocation.
@@ -51,7 +54,7 @@ pub struct MappingRow {
     pub bytes: u64,
     /// The allocation's name.
     pub name: u64,
-    /// The `CUmemAccess_flags` of the device.
+    /// The `CUmemAccess_flags` of the devices: two bits for each, from the lowest on.
     pub access: u64,
 }
 
@@ -84,19 +87,24 @@ impl Reservations {
                 held: allocation.held,
                 handle_types: properties.handle_types,
                 gpu_direct_rdma: properties.gpu_direct_rdma.into(),
-                reserved: 0,
+                device: u32::try_from(properties.location.id).ok()?,
             });
         }
         created.sort_by_key(|row| row.name);
-        let mapping = |(&base, mapping): (&u64, &super::Mapping)| {
-            let access = mapping.access.first().map_or(0, |access| u64::from(access.flags));
-            MappingRow { base, bytes: mapping.bytes, name: mapping.name, access }
-        };
+        let mut mappings = Vec::new();
+        for (&base, mapping) in &self.mappings {
+            let mut access = 0;
+            for RawAccess { location, flags } in &mapping.access {
+                let place = u32::try_from(location.id).ok().filter(|_| location.kind == LOCATION_DEVICE)?;
+                access |= u64::from(*flags).checked_shl(ACCESS_BITS * place)?;
+            }
+            mappings.push(MappingRow { base, bytes: mapping.bytes, name: mapping.name, access });
+        }
         Some(Rows {
             reserved: self.reserved.iter().map(span).collect(),
             lent: self.lent.iter().map(span).collect(),
             created,
-            mappings: self.mappings.iter().map(mapping).collect(),
+            mappings,
         })
     }
 
@@ -119,24 +127,27 @@ impl Reservations {
         Ok(())
     }
 
-    /// Enters allocations of another worker, whose contents are away, and their mappings, in memory of `device`. Returns the allocations as they
+    /// Enters allocations of another worker, whose contents are away, and their mappings, of these devices. Returns the allocations as they
     /// come back.
     ///
     /// Errors: the reason; some may be entered.
     pub fn restore_created(
         &mut self,
-        device: i32,
+        devices: &[i32],
         created: &[CreatedRow],
         mappings: &[MappingRow],
     ) -> Result<Vec<(u64, Part)>, String> {
-        let location = RawLocation { kind: LOCATION_DEVICE, id: device };
+        let location = |number: u32| {
+            let id = i32::try_from(number).ok().filter(|number| devices.contains(number))?;
+            Some(RawLocation { kind: LOCATION_DEVICE, id })
+        };
         for row in created {
             self.check_new(row.name).map_err(|_| "an allocation has no name of its own")?;
             if row.handle_types & !HANDLE_TYPE_FILE != 0 || row.gpu_direct_rdma > 1 || row.bytes == 0 {
                 return Err("an allocation has properties that no call gives".to_owned());
             }
-            // The only device.
-            self.insert(row.name, 0, row.bytes, Location { kind: LOCATION_DEVICE, id: 0 });
+            let location = location(row.device).ok_or("an allocation is of a device that it does not see")?;
+            self.insert(row.name, 0, row.bytes, Location { kind: LOCATION_DEVICE, id: location.id });
             let properties = RawAllocation {
                 kind: ALLOCATION_PINNED,
                 handle_types: row.handle_types,
@@ -149,10 +160,16 @@ impl Reservations {
         for row in mappings {
             self.check_map(row.base, row.bytes, 0, row.name).map_err(|_| "a mapping is where none can be")?;
             self.map(row.base, row.bytes, row.name);
-            let flags = u32::try_from(row.access).ok().filter(|flags| *flags <= ACCESS_READ_WRITE);
-            let flags = flags.ok_or("a mapping has an access that does not exist")?;
-            if let Some(mapping) = self.mapping(row.base).filter(|_| flags > 0) {
-                mapping.access.push(RawAccess { location, flags });
+            for number in 0..u64::BITS / ACCESS_BITS {
+                let flags = (row.access >> (ACCESS_BITS * number)) as u32 & ACCESS_READ_WRITE;
+                if flags > 0
+                    && let Some(mapping) = self.mapping(row.base)
+                {
+                    // `CU_MEM_ACCESS_FLAGS_PROT_READ` is 1. There is no 2.
+                    let location = location(number).filter(|_| flags != 2);
+                    let location = location.ok_or("a mapping has an access that does not exist")?;
+                    mapping.access.push(RawAccess { location, flags });
+                }
             }
         }
         for row in created {
@@ -160,7 +177,7 @@ impl Reservations {
                 allocation.held = row.held;
             }
         }
-        let movable = self.movable(&BTreeSet::from([device]));
+        let movable = self.movable(&devices.iter().copied().collect::<BTreeSet<_>>());
         if movable.len() != self.allocations.len() {
             return Err("an allocation is none that can move".to_owned());
         }
