@@ -203,10 +203,7 @@ fn can_run(kit: &Kit, case: &Case) -> bool {
     let is_here = is_emulated() || (case.not_on_gpus.is_none() && case.library.is_empty());
     // Each process is a machine here, so that processes that share something may not part.
     let is_alone = case.at_once == 1 && !SEVERAL_PROCESSES.contains(&case.program);
-    is_here
-        && is_alone
-        && case.weight == Weight::Light
-        && kit.programs.missing(case.program).is_none()
+    is_here && is_alone && case.weight == Weight::Light && kit.programs.missing(case.program).is_none()
 }
 
 /// A program that makes no call, with 16 MiB, moves there and back.
