@@ -28,15 +28,8 @@ use crate::control::{Controlled, finish};
 use crate::{LIMIT, SETTLE, finish_case};
 
 /// Programs that move at random moments.
-const PROGRAMS: [&str; 7] = [
-    "copies",
-    "four_threads",
-    "threads_share",
-    "pinned_memory",
-    "virtual_host_memory",
-    "own_variables",
-    "events_streams",
-];
+const PROGRAMS: [&str; 6] =
+    ["copies", "four_threads", "threads_share", "pinned_memory", "own_variables", "events_streams"];
 /// A program runs until it has moved this often (`--rounds` changes it), at most `RUNS` times for each.
 const ENOUGH: u64 = 5;
 const RUNS: u64 = 60;
@@ -45,6 +38,8 @@ const ENOUGH_OF_ALL: u64 = 12;
 const PASSES: u64 = 5;
 /// Programs that start processes, with which they share memory.
 const SEVERAL_PROCESSES: [&str; 2] = ["nccl_ranks", "sharing"];
+/// Its session is lost in some moves: docs/migration.md.
+const LOST: &str = "virtual_host_memory";
 /// The lines of a daemon's log that explain a failure.
 const LOG_LINES: usize = 60;
 /// The maximum pause between two moves.
@@ -203,7 +198,12 @@ fn can_run(kit: &Kit, case: &Case) -> bool {
     let is_here = is_emulated() || (case.not_on_gpus.is_none() && case.library.is_empty());
     // Each process is a machine here, so that processes that share something may not part.
     let is_alone = case.at_once == 1 && !SEVERAL_PROCESSES.contains(&case.program);
-    is_here && is_alone && case.weight == Weight::Light && kit.programs.missing(case.program).is_none()
+    let is_kept = case.program != LOST;
+    is_here
+        && is_alone
+        && is_kept
+        && case.weight == Weight::Light
+        && kit.programs.missing(case.program).is_none()
 }
 
 /// A program that makes no call, with 16 MiB, moves there and back.
