@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use log::{debug, info};
+use log::{Level, debug, log};
 use parking_lot::Mutex;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
@@ -33,6 +33,7 @@ use crate::guest::memory::{SharedMemory, Snapshot};
 use crate::guest::request;
 use crate::guest::ring::{Ring, Start, Unanswered, Vring};
 use crate::hand_over::freeze;
+use crate::limits::throttle::Throttle;
 use crate::sessions::session::MAX_OUTSTANDING;
 
 /// QEMU 10.0 sets every queue to 1024 entries whatever the configured size is, so a smaller maximum cannot be
@@ -46,6 +47,10 @@ const BACKEND_LIVE: u32 = 1;
 
 /// The time for idle threads to end, and for a transfer that has failed.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A front-end may transfer states in a loop, and each may fail.
+static TRANSFERS: Throttle = Throttle::new(20, Duration::from_secs(10));
+static FAILURES: Throttle = Throttle::new(20, Duration::from_secs(10));
 
 /// A transfer. Its result has the sessions whose contents have gone ahead, if that was its purpose.
 type Transferring = JoinHandle<io::Result<Option<HashSet<u64>>>>;
@@ -338,8 +343,14 @@ impl VhostUserBackend for Backend {
             };
             // A front-end need not ask for the result of a transfer that has failed on its side, too.
             match &result {
-                Ok(()) => info!("connection {}: device state transferred", device.connection),
-                Err(error) => log::error!("connection {}: device state: {error}", device.connection),
+                Ok(()) => {
+                    let level = TRANSFERS.level(Level::Info);
+                    log!(level, "connection {}: device state transferred", device.connection);
+                }
+                Err(error) => {
+                    let level = FAILURES.level(Level::Error);
+                    log!(level, "connection {}: device state: {error}", device.connection);
+                }
             }
             result.map(|()| None)
         })?;

@@ -164,7 +164,7 @@ impl NamedPages {
         Self { lists: self.lists.clone(), files: Mutex::default() }
     }
 
-    /// Records the pages of a request before its worker sees it. See [`Self::sends`].
+    /// Records the pages of a request before its worker sees it.
     pub fn begin(&self, id: u64, request: &Request, memory: &Memory) -> Named {
         let header = &request.header;
         let unpins = (header.op == OP_UNPIN).then_some(Source::Kept(header.tag));
@@ -178,14 +178,6 @@ impl NamedPages {
             self.lists.lock().requests.insert(id, pages);
         }
         Named { request: id, then, unpins }
-    }
-
-    /// Removes the pages that a request unpins, before its worker gets it. While it waits they are held: the session may get another
-    /// worker or go to another machine, and maps them there before the request is executed.
-    pub fn sends(&self, named: Named) {
-        if let Some(source) = named.unpins {
-            self.lists.lock().held.remove(&source);
-        }
     }
 
     /// Returns what the next program needs.
@@ -228,9 +220,14 @@ impl NamedPages {
         }
     }
 
-    /// Records that the request was answered.
+    /// Records that the request was answered, before its program learns of it. The pages that it unpins are held until then: the
+    /// session may get another worker or go to another machine before its worker executes the request, and maps them there first.
     pub fn end(&self, named: Named, status: u32) {
         let mut lists = self.lists.lock();
+        if let Some(source) = named.unpins {
+            // Also after an error: the driver gives the pages back.
+            lists.held.remove(&source);
+        }
         let pages = lists.requests.remove(&named.request);
         if let (Some(pages), Some(then), REPLY_OK) = (pages, named.then, status) {
             lists.held.insert(then, pages);

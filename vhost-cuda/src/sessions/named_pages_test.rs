@@ -63,12 +63,11 @@ fn kept_pages_are_named_until_they_go_back_and_shared_ones_for_good() {
     run(2, &request(OP_SHARE, 0, 9, &[17]), REPLY_OK);
     run(3, &request(OP_CALL, FLAG_KEEP, 8, &[18]), REPLY_INVALID);
     assert_eq!([0, 1, 2].map(covers), [true, true, false]);
-    // As long as the request waits, another worker, or another machine, maps what is held.
+    // Until the request is executed, another worker, or another machine, maps what is held.
     let unpins = named.begin(4, &request(OP_UNPIN, 0, 9, &[]), &memory);
     assert_eq!(([0, 1].map(covers), named.held(&memory).unwrap().len()), ([true, true], 2));
-    named.sends(unpins);
+    named.end(unpins, REPLY_INVALID);
     assert_eq!([0, 1].map(covers), [false, true]);
-    named.end(unpins, REPLY_OK);
 }
 
 #[test]
@@ -186,7 +185,7 @@ fn two_workers_of_a_session_have_the_same_pages_and_files_of_their_own() {
     assert_eq!([0, 1, 2].map(covers), [[true; 2], [true; 2], [false; 2]]);
     // The one answers a request that the other one has got, and the guest takes pages back.
     other.end(begun, REPLY_OK);
-    other.sends(other.begin(3, &request(OP_UNPIN, 0, 5, &[]), &memory));
+    other.end(other.begin(3, &request(OP_UNPIN, 0, 5, &[]), &memory), REPLY_OK);
     assert_eq!([0, 1].map(covers), [[false; 2]; 2]);
     assert_eq!(other.number(&first), None, "its mapper has no file yet");
     other.set_files(&regions(&[&second, &first])).unwrap();

@@ -422,13 +422,11 @@ impl Session {
         }
         let waiting = state.outstanding.iter_mut().filter_map(|(&id, call)| {
             let frame = call.waiting.take()?;
-            Some((id, frame, call.named, call.charge.clone()))
+            Some((id, frame, call.charge.clone()))
         });
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_unstable_by_key(|(id, ..)| *id);
-        let pages = self.assigned().named.clone();
-        for (id, frame, named, charge) in waiting {
-            pages.iter().zip(named).for_each(|(pages, named)| pages.sends(named));
+        for (id, frame, charge) in waiting {
             self.send(Outgoing::Frame(frame, id, Some(charge)));
         }
     }
@@ -453,13 +451,12 @@ impl Session {
         state.maps_memory |= request.header.op == OP_SHARE || request.header.flags & FLAG_KEEP != 0;
         let frame = encode(id, chain.payload_room(), &request);
         let pages = self.assigned().named.clone();
-        let named = pages.as_ref().map(|pages| pages.begin(id, &request, chain.memory()));
+        let named = pages.map(|pages| pages.begin(id, &request, chain.memory()));
         let (written, charge) = (request.out_entries, Arc::new(charge));
         let waits = state.is_away || state.is_stopped;
         let (now, waiting) = if waits { (None, Some(frame)) } else { (Some(frame), None) };
         state.outstanding.insert(id, InFlight { chain, written, named, waiting, charge: charge.clone() });
         if let Some(frame) = now {
-            pages.iter().zip(named).for_each(|(pages, named)| pages.sends(named));
             // Still locked: requests reach the worker in the order of their numbers.
             self.send(Outgoing::Frame(frame, id, Some(charge)));
         }

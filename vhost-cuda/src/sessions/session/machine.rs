@@ -216,9 +216,7 @@ impl Session {
             return chain.complete(virtio_cuda_protocol::transport::REPLY_SESSION_LOST, &[]);
         }
         let pages = self.assigned().named.clone();
-        let named = pages.as_ref().map(|pages| pages.begin(number, &request, chain.memory()));
-        // Its worker has it.
-        pages.iter().zip(named).for_each(|(pages, named)| pages.sends(named));
+        let named = pages.map(|pages| pages.begin(number, &request, chain.memory()));
         let call =
             InFlight { chain, written: request.out_entries, named, waiting: None, charge: Arc::new(charge) };
         state.outstanding.insert(number, call);

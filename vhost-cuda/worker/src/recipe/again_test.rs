@@ -160,6 +160,35 @@ fn objects_end_and_are_made_again_whatever_fails() {
 }
 
 #[test]
+fn what_outlives_its_context_is_made_again() {
+    const LIBRARY: u64 = MODULE;
+    for comes_back in [false, true] {
+        let mut guest = Guest { session: FuzzSession::with_devices(1, open), thread: ThreadState::default() };
+        guest.retain();
+        guest
+            .call_with(Opcode::cuLibraryLoadData, (1, CONTEXT), &LIBRARY.to_le_bytes(), b".global .u32 x;")
+            .unwrap();
+        guest.release();
+        if comes_back {
+            guest.retain();
+        }
+        let before = guest.calls();
+        assert_eq!((before[0].opcode, before[0].context.0), (Opcode::cuLibraryLoadData, CONTEXT));
+        guest.session.state.gate.suspend();
+        *guest.session.state.suspension.suspended.lock() = Some(Suspended::default());
+        // The second time as the first one has noted it.
+        for _ in 0..2 {
+            assert_eq!(deepen(guest.session.state, describe).obstacle, None);
+            assert!(guest.session.state.objects.libraries.get(LIBRARY).is_err());
+            assert!(make_again(&guest), "its context comes back: {comes_back}");
+            assert!(guest.session.state.objects.libraries.get(LIBRARY).is_ok());
+            assert_eq!(opcodes(&guest.calls()), opcodes(&before));
+        }
+        *guest.session.state.suspension.suspended.lock() = None;
+    }
+}
+
+#[test]
 fn what_would_be_lost_stays() {
     let refused = |make: &dyn Fn(&mut Guest)| {
         let mut guest = suspended();

@@ -155,11 +155,13 @@ fn call_again(
         Bulk::Image(_) => &[],
     };
     (thread.number, thread.library_failed) = (step.call.thread, false);
+    // Libraries, pools and descriptors outlive the context that was current when they were made. It may have ended, or have been made
+    // later once more, by a reset: then none is current, as in a program that makes them first.
+    let current = if session.contexts.get(*context).is_ok() { *context } else { ContextId(0) };
+    // Also for calls that need none: the one that was current in this thread may have ended.
+    thread.make_current(session, current)?;
     let elsewhere = match output_of(&step.call) {
-        Some((place, _)) => {
-            thread.make_current(session, *context)?;
-            Some(filling(bulk_in, place, making.output(session)?))
-        }
+        Some((place, _)) => Some(filling(bulk_in, place, making.output(session)?)),
         None => None,
     };
     let mut cx = CallContext {
@@ -173,22 +175,15 @@ fn call_again(
     };
     let mut results = [0; MAX_RESULTS];
     let mut writer = Writer::new(&mut results);
-    let current = match opcode.facts().needs_context() {
-        true => cx.thread.make_current(session, *context),
-        false => Ok(()),
-    };
-    let outcome = current.and_then(|()| match (&step.image, bulk) {
-        (Some(image), Bulk::Image(known)) => {
-            match step.key.class {
-                Class::Module => ModuleId(step.key.id).load(&cx, image),
-                Class::Library => LibraryId(step.key.id).load(&cx, image),
-                _ => Err(CudaError::INVALID_IMAGE),
-            }?;
-            *cx.thread.image.borrow_mut() = Some(known.clone());
-            Ok(())
+    let outcome = match (&step.image, bulk) {
+        (Some(image), Bulk::Image(known)) => match step.key.class {
+            Class::Module => ModuleId(step.key.id).load(&cx, image),
+            Class::Library => LibraryId(step.key.id).load(&cx, image),
+            _ => Err(CudaError::INVALID_IMAGE),
         }
+        .inspect(|()| *cx.thread.image.borrow_mut() = Some(known.clone())),
         _ => making.fillers.make(step, &mut cx, &mut writer),
-    });
+    };
     cx.bulk_in = BulkIn::Inline(bulk_in);
     cx.thread.held.release();
     let rule = rule(*opcode);
