@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod mover;
 pub mod plugin;
 pub mod program;
+pub mod random_moves;
 pub mod ring;
 pub mod running;
 pub mod runs;

@@ -36,8 +36,8 @@ const PARTS: [&str; 7] = [
     "nvrtc",
     "module/virtio_cuda.ko",
 ];
-/// Programs that the levels expect beside themselves.
-const HELPERS: [&str; 1] = ["other-version-daemon"];
+/// A program that moves others, and one that the levels expect beside themselves.
+const HELPERS: [&str; 2] = ["move-program", "other-version-daemon"];
 const RUN: &str = "#!/bin/sh
 # demo, test, bench or run, with everything from this folder
 VHOST_CUDA_BUNDLE=$(cd \"$(dirname \"$0\")\" && pwd) || exit

@@ -4,20 +4,17 @@
 
 mod killed;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
 use vhost_cuda_tests::daemon::is_emulated;
 use vhost_cuda_tests::effort;
 use vhost_cuda_tests::mover::{Ahead, Moved, Mover, Order};
+use vhost_cuda_tests::random_moves::{Moments, Moves, while_moving};
 use vhost_cuda_tests::running::Running;
 use vhost_cuda_tests::stack::SOCKET_VARIABLE;
 use vhost_cuda_tests::suite::{Kit, Suite};
@@ -93,25 +90,9 @@ impl Two {
 
     /// Runs `body` while programs move at random moments, and counts the moves in `moves`.
     fn while_moving(&self, moves: &Moves, seed: u64, body: impl FnOnce() -> Result<()>) -> Result<()> {
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let moving = scope.spawn(|| -> Result<()> {
-                let mut random = fastrand::Rng::with_seed(seed);
-                let mut to = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    to = 1 - to;
-                    let begun = Instant::now();
-                    let order = if random.bool() { Order::StateFirst } else { Order::MemoryFirst };
-                    self.move_to(to, order)?.into_iter().for_each(|moved| moves.note(moved));
-                    thread::sleep(4 * begun.elapsed() + PAUSE.mul_f64(random.f64()));
-                }
-                Ok(())
-            });
-            let result = body();
-            is_over.store(true, Ordering::Relaxed);
-            moving.join().ok().context("moves have failed")??;
-            result
-        })
+        let sockets = [socket(&self.daemons[0])?, socket(&self.daemons[1])?];
+        let moments = Moments { seed, times: 4, pause: PAUSE, most: u64::MAX };
+        while_moving(&self.mover, &sockets, moments, moves, body)
     }
 
     /// The end of the logs of both daemons.
@@ -122,29 +103,6 @@ impl Two {
             lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
         };
         self.daemons.iter().map(|daemon| format!("--- a daemon\n{}\n", end(daemon))).collect()
-    }
-}
-
-/// The moves of a program, and the reasons for which it has stayed.
-#[derive(Debug, Default)]
-struct Moves {
-    there: AtomicU64,
-    refused: Mutex<BTreeMap<String, u64>>,
-}
-
-impl Moves {
-    fn note(&self, moved: Moved) {
-        match moved {
-            Moved::There(_) => drop(self.there.fetch_add(1, Ordering::Relaxed)),
-            Moved::Stays(why) | Moved::Lost(why) => {
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(why).or_default() += 1;
-            }
-            Moved::TooEarly | Moved::Gone => {}
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.there.load(Ordering::Relaxed)
     }
 }
 

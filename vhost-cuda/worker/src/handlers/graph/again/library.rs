@@ -187,16 +187,24 @@ impl Repeater {
             own.as_chunks::<4>().0.iter().any(|own| u32::from_le_bytes(*own) as usize == offset)
                 && self.is_of_library(word(&now.parameters, offset))
         };
-        let same = (now.kind, &now.name[..], now.parameters.len()) == (head.kind, of_name, parameters.len())
-            && offsets(parameters).all(|offset| {
-                let (then, now) = (rest_of(parameters, offset), rest_of(&now.parameters, offset));
-                then == now || is_own(offset)
-            });
-        if !same {
+        if (now.kind, &now.name[..], now.parameters.len()) != (head.kind, of_name, parameters.len()) {
             log::error!(
                 "a call of a library adds another kernel now: {}, not {}",
                 String::from_utf8_lossy(&now.name),
                 String::from_utf8_lossy(of_name)
+            );
+            return Err(CudaError::INVALID_IMAGE);
+        }
+        let differs = |offset: &usize| {
+            rest_of(parameters, *offset) != rest_of(&now.parameters, *offset) && !is_own(*offset)
+        };
+        if let Some(offset) = offsets(parameters).find(differs) {
+            log::error!(
+                "a call of a library adds its kernel {} with other parameters now: {:02x?} at byte {offset} of {}, not {:02x?}",
+                String::from_utf8_lossy(of_name),
+                rest_of(&now.parameters, offset),
+                parameters.len(),
+                rest_of(parameters, offset)
             );
             return Err(CudaError::INVALID_IMAGE);
         }
