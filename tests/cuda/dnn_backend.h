@@ -8,8 +8,8 @@
 #include <cstdint>
 
 // cudnn_graph.h
-enum Type { HANDLE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT = 4, DOUBLE = 5, POINTER = 6, CONVOLUTION_MODE = 7, HEURISTIC = 8, POINTWISE_MODE = 14, DESCRIPTOR = 15, REDUCTION_OPERATOR = 18, NORM_MODE = 27, NORM_PHASE = 28 };
-enum Kind { POINTWISE = 0, CONVOLUTION = 1, ENGINE_CONFIG = 3, HEURISTICS = 4, PLAN = 5, FORWARD = 10, FILTER_GRADIENT = 11, DATA_GRADIENT = 12, OPERATION_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, PRODUCT = 18, OPERATION_PRODUCT = 19, REDUCTION = 21, OPERATION_REDUCTION = 22, NORM_FORWARD = 29, NORM_BACKWARD = 30, RESHAPE = 31 };
+enum Type { HANDLE = 0, DATA_TYPE = 1, BOOLEAN = 2, INT64 = 3, FLOAT = 4, DOUBLE = 5, POINTER = 6, CONVOLUTION_MODE = 7, HEURISTIC = 8, POINTWISE_MODE = 14, DESCRIPTOR = 15, REDUCTION_OPERATOR = 18, BEHAVIOUR = 19, NORM_MODE = 27, NORM_PHASE = 28 };
+enum Kind { POINTWISE = 0, CONVOLUTION = 1, ENGINE = 2, ENGINE_CONFIG = 3, HEURISTICS = 4, PLAN = 5, FORWARD = 10, FILTER_GRADIENT = 11, DATA_GRADIENT = 12, OPERATION_POINTWISE = 13, GRAPH = 15, PACK = 16, TENSOR = 17, PRODUCT = 18, OPERATION_PRODUCT = 19, REDUCTION = 21, OPERATION_REDUCTION = 22, NORM_FORWARD = 29, NORM_BACKWARD = 30, RESHAPE = 31 };
 enum { DATA_FLOAT = 0, DATA_HALF = 2, DATA_INT32 = 4, DATA_BFLOAT16 = 9, DATA_BOOLEAN = 11 };
 enum { ADD = 0, MULTIPLY = 1, DIVIDE = 6, SUBTRACT = 9, EXP = 13, LOG = 15, IDENTITY = 21, RELU = 100, GREATER_EQUAL = 303, LESS = 304, AND = 400, INDEX = 501, SELECT = 601 };
 enum { SUM = 0, LARGEST = 3 };
@@ -73,8 +73,19 @@ static Handle pointwise(int mode, std::initializer_list<std::pair<int, Handle>> 
     return finalized(made);
 }
 
-// The first plan of the graph of these operations, if the library has one.
-static Handle find_plan(const std::vector<Handle> &operations) {
+// Whether the engine of a configuration has a note on its behaviour.
+static bool has_note(Handle config, int note) {
+    Handle engine = create(ENGINE);
+    int64_t count = 0;
+    int notes[16];
+    CHECK(call("cudnnBackendGetAttribute", config, 300, (int)DESCRIPTOR, (int64_t)1, &count, (void *)&engine));
+    CHECK(call("cudnnBackendGetAttribute", engine, 1305, (int)BEHAVIOUR, (int64_t)16, &count, (void *)notes));
+    destroy(engine);
+    return std::find(notes, notes + std::min<int64_t>(count, 16), note) != notes + std::min<int64_t>(count, 16);
+}
+
+// The first plan of the graph of these operations, if the library has one, by an engine with this note.
+static Handle find_plan(const std::vector<Handle> &operations, int note = -1) {
     Handle graph = create(GRAPH), found = nullptr;
     CHECK(set<Handle>(graph, 800, HANDLE, {handle}));
     CHECK(set(graph, 801, DESCRIPTOR, operations));
@@ -92,6 +103,7 @@ static Handle find_plan(const std::vector<Handle> &operations) {
         if (count) CHECK(call("cudnnBackendGetAttribute", heuristics, 202, (int)DESCRIPTOR, count + 1, &count, (void *)configs.data()));
         destroy(heuristics);
         for (int64_t i = 0; i < count && !found; i++) {
+            if (note >= 0 && !has_note(configs[i], note)) continue;
             Handle made = create(PLAN);
             CHECK(set<Handle>(made, 400, HANDLE, {handle}));
             refer(made, 401, configs[i]);

@@ -100,7 +100,7 @@ static void several() {
     CHECK(call("cudnnBackendDestroyDescriptor", made));
 }
 
-static Handle forward_plan() {
+static Handle forward_operation() {
     Handle operation = create(FORWARD);
     refer(operation, 702, convolution());
     refer(operation, 704, tensor('x', {N, C, H, W}, DATA_HALF));
@@ -108,8 +108,10 @@ static Handle forward_plan() {
     refer(operation, 705, tensor('y', {N, K, P, Q}, DATA_HALF));
     CHECK(set<float>(operation, 700, FLOAT, {1}));
     CHECK(set<float>(operation, 701, FLOAT, {0}));
-    return plan({finalized(operation)});
+    return finalized(operation);
 }
+
+static Handle forward_plan() { return plan({forward_operation()}); }
 
 // The first execution of the process, in a capture that forbids its thread to allocate memory.
 static void captured() {
@@ -129,6 +131,56 @@ static void captured() {
     compare("captured", wide(y, wanted.size()), wanted, 1e-3);
     CHECK(cudaGraphExecDestroy(ready));
     CHECK(cudaGraphDestroy(graph));
+}
+
+// A graph of CUDA's that the library makes, and gives other places.
+static void populated() {
+    // CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API
+    const Handle made = find_plan({forward_operation()}, 3);
+    if (!made) {
+        printf("populated: no engine makes graphs\n");
+        return;
+    }
+    __half *x = on_device(narrow<__half>(hx)), *w = on_device(narrow<__half>(hw));
+    __half *first = on_device(std::vector<__half>(hy.size())), *second = on_device(std::vector<__half>(hy.size()));
+    std::vector<float> wanted(hy.size());
+    products([&](int i, int j, int o) { wanted[o] += hx[i] * hw[j]; });
+    void *workspace = workspace_of(made);
+    cudaGraph_t graph, outer;
+    cudaGraphNode_t node;
+    cudaGraphExec_t ready, nested;
+    cudaGraphExecUpdateResultInfo info;
+    CHECK(cudaGraphCreate(&graph, 0));
+    const Handle packed = pack({'x', 'w', 'y'}, {x, w, first}, workspace);
+    CHECK(call("cudnnBackendPopulateCudaGraph", handle, made, packed, graph));
+    destroy(packed);
+    size_t nodes = 0;
+    CHECK(cudaGraphGetNodes(graph, nullptr, &nodes));
+    CHECK(cudaGraphInstantiate(&ready, graph, 0));
+    CHECK(cudaGraphLaunch(ready, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    compare(nodes ? "populated" : "no nodes", wide(first, wanted.size()), wanted, 1e-3);
+    const Handle other = pack({'x', 'w', 'y'}, {x, w, second}, workspace);
+    CHECK(call("cudnnBackendUpdateCudaGraph", handle, made, other, graph));
+    destroy(other);
+    CHECK(cudaGraphExecUpdate(ready, graph, &info));
+    CHECK(cudaMemsetAsync(first, 0, hy.size() * sizeof *first, stream));
+    CHECK(cudaGraphLaunch(ready, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    compare("with other places", wide(second, wanted.size()), wanted, 1e-3);
+    compare("the former ones", wide(first, wanted.size()), std::vector<float>(hy.size()), 0);
+    // As a part of another graph.
+    CHECK(cudaGraphCreate(&outer, 0));
+    CHECK(cudaGraphAddChildGraphNode(&node, outer, nullptr, 0, graph));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphInstantiate(&nested, outer, 0));
+    CHECK(cudaMemsetAsync(second, 0, hy.size() * sizeof *second, stream));
+    CHECK(cudaGraphLaunch(nested, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    compare("in another graph", wide(second, wanted.size()), wanted, 1e-3);
+    CHECK(cudaGraphExecDestroy(nested));
+    CHECK(cudaGraphExecDestroy(ready));
+    CHECK(cudaGraphDestroy(outer));
 }
 
 static volatile std::sig_atomic_t is_ended;
@@ -215,6 +267,7 @@ int main(int argc, char **) {
     captured();
     single();
     several();
+    populated();
     mistakes();
     room();
     CHECK(call("cudnnDestroy", handle));

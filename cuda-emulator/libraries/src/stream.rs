@@ -9,12 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cuda_abi::prototypes::functions::{cuLaunchHostFunc, cuStreamIsCapturing, cuStreamSynchronize};
+use cuda_abi::CUDA_HOST_NODE_PARAMS;
+use cuda_abi::prototypes::functions::{
+    cuGraphAddHostNode, cuGraphGetNodes, cuGraphHostNodeSetParams, cuLaunchHostFunc, cuStreamIsCapturing,
+    cuStreamSynchronize,
+};
 
 use crate::symbols::driver_functions;
 
 /// `CUDA_ERROR_NOT_INITIALIZED`
 const NOT_INITIALIZED: c_int = 3;
+/// `CUDA_ERROR_INVALID_VALUE`
+const INVALID_VALUE: c_int = 1;
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`
 const CAPTURE_UNSUPPORTED: c_int = 900;
 /// `CUDA_ERROR_ILLEGAL_ADDRESS`
@@ -40,6 +46,9 @@ driver_functions! {
     launch: cuLaunchHostFunc = c"cuLaunchHostFunc";
     synchronize: cuStreamSynchronize = c"cuStreamSynchronize";
     is_capturing: cuStreamIsCapturing = c"cuStreamIsCapturing";
+    nodes: cuGraphGetNodes = c"cuGraphGetNodes";
+    add_node: cuGraphAddHostNode = c"cuGraphAddHostNode";
+    set_node: cuGraphHostNodeSetParams = c"cuGraphHostNodeSetParams";
     reaches: Reaches = c"cuda_emulator_reaches";
     report: Report = c"cuda_emulator_report_illegal_address";
 }
@@ -86,6 +95,10 @@ extern "C" fn run(number: *mut c_void) {
     }
 }
 
+fn check(result: c_int) -> Result<(), c_int> {
+    if result == 0 { Ok(()) } else { Err(result) }
+}
+
 /// Returns whether a stream captures.
 fn captures(driver: &Driver, stream: Stream) -> Result<bool, c_int> {
     let mut status = 0;
@@ -96,15 +109,18 @@ fn captures(driver: &Driver, stream: Stream) -> Result<bool, c_int> {
     }
 }
 
+/// Keeps work until it has run once, or for ever. Returns its number.
+fn keep(work: Work, runs_once: bool) -> usize {
+    let mut pending = pending();
+    pending.last += 1;
+    let number = pending.last;
+    pending.work.insert(number, (work, runs_once));
+    number
+}
+
 /// Queues work, and returns its number.
 fn launch(driver: &Driver, stream: Stream, work: Work, runs_once: bool) -> Result<usize, c_int> {
-    let number = {
-        let mut pending = pending();
-        pending.last += 1;
-        let number = pending.last;
-        pending.work.insert(number, (work, runs_once));
-        number
-    };
+    let number = keep(work, runs_once);
     // SAFETY: `run` takes a number, which is good whether there is work of it or not.
     match unsafe { (driver.launch)(stream as u64, Some(run), number as *mut c_void) } {
         0 => Ok(number),
@@ -122,6 +138,36 @@ pub fn queue(stream: Stream, work: impl Fn() -> Done + Send + Sync + 'static) ->
     let driver = driver().ok_or(NOT_INITIALIZED)?;
     let runs_once = !captures(driver, stream)?;
     launch(driver, stream, Arc::new(work), runs_once).map(drop)
+}
+
+/// Makes work the only node of `graph`, which has none; if `again`, in place of the work that its only node has. The work stays until the
+/// process ends, since nothing reports the end of a graph.
+///
+/// Errors: the driver's, as a `CUresult`; `CUDA_ERROR_INVALID_VALUE` for a graph with another number of nodes.
+pub fn put_into(
+    graph: usize,
+    again: bool,
+    work: impl Fn() -> Done + Send + Sync + 'static,
+) -> Result<(), c_int> {
+    let driver = driver().ok_or(NOT_INITIALIZED)?;
+    let (mut node, mut count) = (0, 1);
+    let graph = graph as u64;
+    // SAFETY: the driver checks the graph. Without places it only says how many nodes there are.
+    check(unsafe { (driver.nodes)(graph, std::ptr::null_mut(), &raw mut count) })?;
+    if count != usize::from(again) {
+        return Err(INVALID_VALUE);
+    }
+    let number = keep(Arc::new(work), false);
+    let params = CUDA_HOST_NODE_PARAMS { function: Some(run), argument: number };
+    // SAFETY: a place for one node, and parameters of a node; `run` takes a number, which is good whether there is work of it or not.
+    let put = unsafe {
+        match again {
+            true => check((driver.nodes)(graph, &raw mut node, &raw mut count))
+                .and_then(|()| check((driver.set_node)(node, &raw const params))),
+            false => check((driver.add_node)(&raw mut node, graph, std::ptr::null(), 0, &raw const params)),
+        }
+    };
+    put.inspect_err(|_| drop(pending().work.remove(&number)))
 }
 
 /// Queues work that uses memory of the caller's, and waits for it. When this returns the work does not run, also not in a graph.

@@ -55,6 +55,8 @@ pub struct Arguments {
     pub output_bytes: usize,
     /// 1 for a question of the front, whose answer the program does not get; else 0.
     pub internal: u32,
+    /// The graph that the call changes, which then waits; 0 for none.
+    pub graph: u64,
     /// If the call need not wait: the number of all on which the work depends that it queues, except the addresses.
     pub work: u64,
 }

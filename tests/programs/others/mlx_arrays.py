@@ -40,6 +40,12 @@ def product(kind):
     return (A.astype(kind) @ A.T.astype(kind)).astype(mx.float32)
 
 
+def attention(kind):
+    """MLX gives it to cuDNN, which puts it into a graph."""
+    heads = HEADS.astype(kind)
+    return mx.fast.scaled_dot_product_attention(heads, heads, heads, scale=0.125, mask="causal").astype(mx.float32)
+
+
 def losses():
     """The losses of a small network whose weights are set, because MLX draws them at random."""
     network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), lambda x: x.reshape(x.shape[0], -1), nn.Linear(800, 4))
@@ -81,4 +87,6 @@ for name, function in {
     check(name, agree, function)
 check("product of halves", agree, lambda: product(mx.float16), 1e-2)
 check("product of bfloat16", agree, lambda: product(mx.bfloat16), 2e-2)
+check("attention of halves", agree, lambda: attention(mx.float16), 1e-2)
+check("attention of bfloat16", agree, lambda: attention(mx.bfloat16), 2e-2)
 check("training", agree, losses, 1e-3)

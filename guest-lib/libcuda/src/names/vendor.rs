@@ -38,6 +38,8 @@ pub struct VendorCall {
     output_bytes: usize,
     /// 1 for a question of the front, whose answer the program does not get; else 0.
     internal: u32,
+    /// The graph that the call changes; 0 for none.
+    graph: u64,
     /// If the call need not wait: the number of all on which the work depends that it queues, except the addresses.
     work: u64,
 }
@@ -198,6 +200,9 @@ pub unsafe extern "C" fn virtio_cuda_vendor_call(call: *const VendorCall) -> CUr
                 && (api.may_post(call.stream) || again && api.may_post_captured(call.stream))
             {
                 row = row.posted();
+            }
+            if call.graph != 0 {
+                api.driver.retraced.forget(call.graph);
             }
             let called = calls::vendor_call(&mut row, call.library, call.function);
             api.driver.retraced.captured(retraced.filter(|_| called.is_ok()));

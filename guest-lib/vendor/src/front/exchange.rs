@@ -273,6 +273,13 @@ impl<'a> Exchange<'a> {
         mix(mix(key, scalars), self.front.settings.load(Ordering::Relaxed))
     }
 
+    /// Returns the graph among the arguments; 0 if there is none.
+    fn graph(&self) -> u64 {
+        let mut arguments = self.call.parameters.iter().zip(self.given);
+        let graph = arguments.find(|(parameter, _)| matches!(parameter.kind, Kind::Graph));
+        graph.map_or(0, |(_, given)| *given)
+    }
+
     /// Sends a block to the worker, and waits for the results if there is room for any.
     fn send(&self, stream: u64, work: u64, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
         bridge::call(&bridge::Arguments {
@@ -284,6 +291,7 @@ impl<'a> Exchange<'a> {
             output: output.as_mut_ptr(),
             output_bytes: output.len(),
             internal: self.internal.into(),
+            graph: if output.is_empty() { 0 } else { self.graph() },
             work,
         })
         .map_err(Failure::Cuda)

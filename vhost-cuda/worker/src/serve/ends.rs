@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Guest threads that end: the guest gets its answer once the executor's thread is gone, as `pthread_join` returns then.
 //!
-//! The driver destroys the default stream of a thread while that ends. If another thread waits for the context meanwhile
-//! (`cuCtxSynchronize`), both may wait for ever.
+//! The driver destroys the default stream of a thread while that ends, and holds a lock that `cuCtxSynchronize` needs. Now and then this
+//! does not end (docs/migration.md, "What was tried"): then only the thread that is joined waits.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

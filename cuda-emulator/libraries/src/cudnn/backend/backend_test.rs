@@ -9,7 +9,7 @@ use super::graph::Graph;
 use super::node::Node;
 use super::pack::by_value;
 use super::*;
-use crate::cudnn::NOT_FINALIZED;
+use crate::cudnn::{NOT_FINALIZED, NOT_SUPPORTED};
 use crate::numbers::Type;
 
 pub const INT64: c_int = 3;

@@ -287,8 +287,10 @@ impl Finalized {
 
     /// An attribute: one that was set, or that follows.
     fn get(&self, name: c_int) -> Result<Attribute, Status> {
-        /// `CUDNN_TYPE_BACKEND_DESCRIPTOR`, `CUDNN_TYPE_NUMERICAL_NOTE`, `CUDNN_TYPE_BEHAVIOR_NOTE`
-        const NONE: [c_int; 3] = [15, 11, 19];
+        /// `CUDNN_TYPE_BACKEND_DESCRIPTOR`, `CUDNN_TYPE_NUMERICAL_NOTE`
+        const NONE: [c_int; 2] = [15, 11];
+        /// `CUDNN_TYPE_BEHAVIOR_NOTE`, `CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API`
+        const BEHAVIOUR: (c_int, c_int) = (19, 3);
         match (self.kind, name) {
             (Kind::EngineHeuristics, 202) => {
                 let graph = self.attributes.get(201)?.clone();
@@ -297,10 +299,12 @@ impl Finalized {
                 let config = Attributes::with([(300, Attribute::Descriptors(vec![engine]))]);
                 Ok(Attribute::Descriptors(vec![Arc::new(Self::new(Kind::EngineConfig, config)?)]))
             }
-            // Knobs, layouts and intermediates; notes on numerics and on behaviour.
+            // Knobs, layouts and intermediates; notes on numerics.
             (Kind::Engine, 1302 | 1304) | (Kind::EngineConfig, 301 | 302) => Ok(Attribute::none_of(NONE[0])),
             (Kind::Engine, 1303) => Ok(Attribute::none_of(NONE[1])),
-            (Kind::Engine, 1305) => Ok(Attribute::none_of(NONE[2])),
+            (Kind::Engine, 1305) => {
+                Ok(Attribute::Plain { kind: BEHAVIOUR.0, bytes: BEHAVIOUR.1.to_ne_bytes().to_vec() })
+            }
             // The number of engines.
             (Kind::OperationGraph, 802) => Ok(Attribute::of_integers(&[1])),
             // Sizes of the workspace.

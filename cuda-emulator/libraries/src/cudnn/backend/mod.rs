@@ -24,9 +24,9 @@ use std::ffi::{c_int, c_void};
 
 use descriptor::{Descriptor, Kind, Made};
 
-use super::{BAD_PARAM, NOT_SUPPORTED, SUCCESS, Status, give, queue, status, stream_of};
-use crate::exported::exported;
+use super::{BAD_PARAM, SUCCESS, Status, give, queue, status, stream_of};
 use crate::handles::{self, Handle};
+use crate::stream::{self, Done};
 
 fn with<R>(handle: Handle, body: impl FnOnce(&mut Descriptor) -> Result<R, Status>) -> Result<R, Status> {
     handles::with(handle, body).ok_or(BAD_PARAM).flatten()
@@ -101,33 +101,51 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     status(body())
 }
 
+/// Returns the operations of a plan with the places of a pack.
+fn work_of(plan: Handle, pack: Handle) -> Result<impl Fn() -> Done + Send + Sync + 'static, Status> {
+    let plan = with(plan, |plan| plan.finalized(Kind::Plan))?;
+    let pack = with(pack, |pack| pack.finalized(Kind::VariantPack))?;
+    let (Made::Graph(graph), Made::Pack(pack)) = (&plan.made, &pack.made) else { return Err(BAD_PARAM) };
+    let bound = graph.bind(pack)?;
+    let graph = graph.clone();
+    Ok(move || graph.execute(&bound))
+}
+
 /// Queues the operations of a plan.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle) -> Status {
+    status(stream_of(handle).and_then(|stream| queue(stream, work_of(plan, pack)?)))
+}
+
+/// Makes the operations of a plan the node of a graph of CUDA's, or of the graph that it has made, with other places.
+fn put_into(handle: Handle, plan: Handle, pack: Handle, graph: usize, again: bool) -> Status {
     let body = || {
-        let stream = stream_of(handle)?;
-        let plan = with(plan, |plan| plan.finalized(Kind::Plan))?;
-        let pack = with(pack, |pack| pack.finalized(Kind::VariantPack))?;
-        let (Made::Graph(graph), Made::Pack(pack)) = (&plan.made, &pack.made) else { return Err(BAD_PARAM) };
-        let bound = graph.bind(pack)?;
-        let graph = graph.clone();
-        queue(stream, move || graph.execute(&bound))
+        stream_of(handle)?;
+        stream::put_into(graph, again, work_of(plan, pack)?).map_err(|_| BAD_PARAM)
     };
     status(body())
 }
 
-exported! {
-    /// A graph of CUDA's of a plan: programs capture [`cudnnBackendExecute`] instead.
-    pub extern "C" fn [cudnnBackendPopulateCudaGraph, cudnnBackendUpdateCudaGraph]
-    (handle: Handle, plan: Handle, pack: Handle, _graph: usize) -> Status {
-        let body = || {
-            stream_of(handle)?;
-            with(plan, |plan| plan.finalized(Kind::Plan))?;
-            with(pack, |pack| pack.finalized(Kind::VariantPack))?;
-            Err(NOT_SUPPORTED)
-        };
-        status(body())
-    }
+/// Makes the operations of a plan the node of a graph of CUDA's, which is empty.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendPopulateCudaGraph(
+    handle: Handle,
+    plan: Handle,
+    pack: Handle,
+    graph: usize,
+) -> Status {
+    put_into(handle, plan, pack, graph, false)
+}
+
+/// Gives such a graph other places.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendUpdateCudaGraph(
+    handle: Handle,
+    plan: Handle,
+    pack: Handle,
+    graph: usize,
+) -> Status {
+    put_into(handle, plan, pack, graph, true)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::super::pooling::{Mode, Pooling};
 use super::backend_test::{DESCRIPTOR, create, node, numbers, packed, pointwise, refer, set, strided};
 use super::graph::Graph;
 use super::*;
+use crate::cudnn::NOT_SUPPORTED;
 
 const NORM_MODE: c_int = 27;
 const NORM_PHASE: c_int = 28;
