@@ -9,9 +9,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
+use rustix::fs::fstatfs;
+
 /// The sizes of small and huge pages in bytes.
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
+
+/// Returns whether a file lies in memory (`TMPFS_MAGIC`).
+pub fn is_in_memory(file: &File) -> io::Result<bool> {
+    Ok(fstatfs(file)?.f_type as u64 == 0x0102_1994)
+}
 
 /// Lets the kernel provide the pages of a mapping of a file in memory, huge ones where it can. They have zeros, or what the file has there.
 ///
@@ -75,6 +82,9 @@ mod tests {
     #[test]
     fn pages_are_there_and_keep_what_they_have() {
         let file = memory_file(c"pages").unwrap();
+        assert!(
+            is_in_memory(&file).unwrap() && !is_in_memory(&File::open("/proc/version").unwrap()).unwrap()
+        );
         file.set_len(3 * HUGE as u64).unwrap();
         let last = HUGE as u64 + 5;
         file.write_all_at(b"x", last).unwrap();

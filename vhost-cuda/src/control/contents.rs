@@ -334,7 +334,10 @@ mod tests {
         let places = contents(&memory(4));
         let read = |stream: &[u8], most| {
             let mut rows = Vec::new();
-            let name = read_places(stream, most, drop, |place| Ok(rows.push(place)))?;
+            let name = read_places(stream, most, drop, |place| {
+                rows.push(place);
+                Ok(())
+            })?;
             io::Result::Ok(Places { name, rows })
         };
         let mut stream = stream(&places);

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::{fstatfs, fstatvfs};
+use rustix::fs::fstatvfs;
 use vhost_cuda_common::link::CHUNK_BYTES;
-use vhost_cuda_common::pages::provide_of;
+use vhost_cuda_common::pages::{is_in_memory, provide_of};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use super::client::{ask, cannot_reach, connect, next_line};
@@ -25,8 +25,6 @@ use super::protocol::{Answer, Request, Session};
 use crate::sessions::session::saving::{contents_bytes, contents_file};
 use crate::suspend::host_memory;
 
-/// `TMPFS_MAGIC`.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// The number of threads that have the kernel provide pages, and the bytes for which each does at once.
 const THREADS: usize = 4;
 const STEP: u64 = 64 << 20;
@@ -105,11 +103,6 @@ pub fn restore(control: &Path, timeout_ms: u32, path: &Path) -> Result<String> {
     }
     checked(&line)?;
     Ok(line)
-}
-
-/// Returns whether a file lies in memory, so that its pages can be those of the contents.
-fn is_in_memory(file: &File) -> io::Result<bool> {
-    Ok(fstatfs(file)?.f_type as u64 == TMPFS_MAGIC)
 }
 
 /// Returns the maximum length of the contents of a session that is suspended next, in bytes: zeros take nothing, and the program may have begun

@@ -415,7 +415,7 @@ mod tests {
     fn a_file_that_is_too_short_takes_nothing() {
         let mut store = stored();
         let before = contents(&store);
-        assert!(write_places(&mut Vec::new(), NAME, &mut store, area(&file(2))).is_err());
+        assert!(write_places(Vec::new(), NAME, &mut store, area(&file(2))).is_err());
         assert_eq!(contents(&store), before);
         let short = memory_file(c"contents").unwrap();
         short.set_len(CHUNK_BYTES - 1).unwrap();
