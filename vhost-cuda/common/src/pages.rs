@@ -22,6 +22,9 @@ pub fn is_in_memory(file: &File) -> io::Result<bool> {
 
 /// Lets the kernel provide the pages of a mapping of a file in memory, huge ones where it can. They have zeros, or what the file has there.
 ///
+/// A call waits until all processors have given up what they keep for later, which takes milliseconds where they are busy. So it is for many
+/// pages at once.
+///
 /// Errors: the kernel has none, or the file system is full. A kernel before 5.14 does not know the call (`EINVAL`).
 ///
 /// # Safety

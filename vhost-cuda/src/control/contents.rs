@@ -32,14 +32,12 @@ pub struct Places {
     rows: Vec<Place>,
 }
 
-/// Reads the places that a worker writes, and hands each to `found`, after `known` has got the bytes of all chunks. Returns the name of the contents.
-/// `most` bounds their number.
+/// Reads the places that a worker writes, and hands each to `found`. Returns the name of the contents. `most` bounds their number.
 ///
 /// Errors: those of `from` and `found`; `InvalidData` for another stream.
 fn read_places(
     mut from: impl Read,
     most: u64,
-    known: impl FnOnce(u64),
     mut found: impl FnMut(Place) -> io::Result<()>,
 ) -> io::Result<[u8; 16]> {
     let mut part = Vec::new();
@@ -47,7 +45,6 @@ fn read_places(
     if chunks > most {
         return Err(malformed("it has more contents than there is room for"));
     }
-    known(chunks * CHUNK_BYTES);
     let (mut left, mut rows) = (chunks, Vec::new());
     loop {
         match parts::read(&mut from, &mut part)? {
@@ -75,24 +72,16 @@ pub fn write_places(mut to: impl Write, Places { name, rows }: &Places) -> io::R
     to.flush()
 }
 
-/// Completes the file of a session. Its chunks are there, or in `memory`, as soon as the worker has written their places to `from`. `known` gets
-/// the bytes of all chunks before.
+/// Completes the file of a session. Its chunks are there, or in `memory`, as soon as the worker has written their places to `from`.
 ///
 /// Errors: those of both files and of `from`. A place that is not there is `UnexpectedEof`.
-pub fn write(
-    file: &File,
-    session: u64,
-    from: impl Read + Send,
-    memory: Option<&File>,
-    known: impl FnOnce(u64) + Send,
-) -> io::Result<()> {
+pub fn write(file: &File, session: u64, from: impl Read + Send, memory: Option<&File>) -> io::Result<()> {
     let most = memory.unwrap_or(file).metadata()?.len() / CHUNK_BYTES;
     let (found, places) = channel();
     let (rows, places) = (Mutex::new(Vec::new()), Mutex::new((0_u64..).zip(places)));
     let name = thread::scope(|scope| {
         // The worker does not wait for a disk.
-        let read =
-            move || read_places(from, most, known, |place| found.send(place).map_err(io::Error::other));
+        let read = move || read_places(from, most, |place| found.send(place).map_err(io::Error::other));
         let reading = thread::Builder::new().name("places".into()).spawn_scoped(scope, read)?;
         let written = for_each(
             || places.lock().next(),
@@ -268,10 +257,7 @@ mod tests {
     fn written(in_place: bool) -> File {
         let (memory, file) = (memory(4), file());
         let places = contents(if in_place { &file } else { &memory });
-        write(&file, 9, &stream(&places)[..], (!in_place).then_some(&memory), |bytes| {
-            assert_eq!(bytes, 3 * CHUNK_BYTES);
-        })
-        .unwrap();
+        write(&file, 9, &stream(&places)[..], (!in_place).then_some(&memory)).unwrap();
         file
     }
 
@@ -324,7 +310,7 @@ mod tests {
         assert!(Saved::of(&file).unwrap().read(&file, None).is_ok());
         let outside = Places { name: NAME, rows: vec![Place { address: 1, offset: 4 * CHUNK_BYTES }] };
         assert!(
-            write(&self::file(), 9, &stream(&outside)[..], Some(&memory(4)), drop).is_err(),
+            write(&self::file(), 9, &stream(&outside)[..], Some(&memory(4))).is_err(),
             "a place that is not there"
         );
     }
@@ -334,7 +320,7 @@ mod tests {
         let places = contents(&memory(4));
         let read = |stream: &[u8], most| {
             let mut rows = Vec::new();
-            let name = read_places(stream, most, drop, |place| {
+            let name = read_places(stream, most, |place| {
                 rows.push(place);
                 Ok(())
             })?;

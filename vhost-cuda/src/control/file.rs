@@ -25,9 +25,9 @@ use super::protocol::{Answer, Request, Session};
 use crate::sessions::session::saving::{contents_bytes, contents_file};
 use crate::suspend::host_memory;
 
-/// The number of threads that have the kernel provide pages, and the bytes for which each does at once.
+/// The number of threads that have the kernel provide pages, and the bytes for which each does at once: a call waits for all processors.
 const THREADS: usize = 4;
-const STEP: u64 = 64 << 20;
+const STEP: u64 = 1 << 30;
 /// The device memory that a program may allocate before it is suspended, in bytes. A session that has more then is not saved.
 const SPARE: u64 = 256 << 20;
 /// The maximum length of the first answer, which comes with a descriptor, in bytes.
@@ -50,19 +50,10 @@ pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Resul
     if memory.is_none() {
         theirs.set_len(bytes).with_context(cannot)?;
     }
+    // While its program runs.
+    provide(theirs, bytes.min(ahead(theirs)?));
     give(&stream, theirs)?;
-    let wanted = AtomicU64::new(bytes.min(ahead(theirs)?));
-    let written = thread::scope(|scope| {
-        // While the session is suspended. Without these the worker has the kernel provide pages, which takes longer.
-        scope.spawn(|| provide(theirs, &wanted));
-        let pipe = BufReader::new(pipe);
-        let known = |bytes| {
-            wanted.fetch_min(bytes, Ordering::Relaxed);
-        };
-        let written = contents::write(&writing.file, session, pipe, memory.as_ref(), known);
-        wanted.store(0, Ordering::Relaxed);
-        written
-    });
+    let written = contents::write(&writing.file, session, BufReader::new(pipe), memory.as_ref());
     // The worker's reason comes first.
     let said = checked(&next_line(control, &mut stream)?);
     if let Err(error) = said {
@@ -122,13 +113,13 @@ fn ahead(file: &File) -> io::Result<u64> {
     Ok(left.min(host_memory::available(&File::open("/proc/meminfo")?)?) / 2)
 }
 
-/// Has the kernel provide the first `wanted` bytes of a file in memory, by several threads. The worker notices what has failed.
-fn provide(file: &File, wanted: &AtomicU64) {
+/// Has the kernel provide the first `bytes` bytes of a file in memory, by several threads. The worker notices what has failed.
+fn provide(file: &File, bytes: u64) {
     let next = AtomicU64::new(0);
     let run = || {
         loop {
             let at = next.fetch_add(STEP, Ordering::Relaxed);
-            let left = wanted.load(Ordering::Relaxed).saturating_sub(at);
+            let left = bytes.saturating_sub(at);
             if left == 0 || provide_of(file, at, left.min(STEP) as usize).is_err() {
                 return;
             }

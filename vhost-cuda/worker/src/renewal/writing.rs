@@ -100,7 +100,7 @@ pub fn session(
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
         (None, None) if is_ahead => ahead::write(&mut to, name, &now.store, &session.suspension.sent.lock()),
         (None, None) => saving::write(&mut to, name, &now.store),
-        (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area),
+        (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area, false),
     }?;
     to.flush()?;
     Ok(bytes)

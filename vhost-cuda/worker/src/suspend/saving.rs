@@ -116,7 +116,7 @@ fn save(now: &mut Suspended, mut file: File, area: Area) -> io::Result<u64> {
     now.written = None;
     let mut name = Name::default();
     getrandom::fill(&mut name).map_err(|_| io::ErrorKind::Other)?;
-    let bytes = write_places(&mut file, name, &mut now.store, area)?;
+    let bytes = write_places(&mut file, name, &mut now.store, area, true)?;
     now.written = Some(name);
     Ok(bytes)
 }
@@ -141,14 +141,20 @@ pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
 /// Moves all contents to a file, and writes the places of those that are there, in any order. Returns their bytes.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`].
-pub fn write_places(mut to: impl Write + Send, name: Name, store: &mut Store, area: Area) -> io::Result<u64> {
+pub fn write_places(
+    mut to: impl Write + Send,
+    name: Name,
+    store: &mut Store,
+    area: Area,
+    has_pages: bool,
+) -> io::Result<u64> {
     let mut steps = Steps::begin();
     let bytes = store.stored_bytes();
     let head = Contents { name, chunks: bytes / CHUNK_BYTES };
     parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
     // The other end works on these chunks while the next ones move.
     let to = Mutex::new(to);
-    store.move_to(area, |places| parts::write_rows(&mut *to.lock(), kind::PLACES, places))?;
+    store.move_to(area, has_pages, |places| parts::write_rows(&mut *to.lock(), kind::PLACES, places))?;
     steps.end("contents are in a file");
     parts::write(&mut to.into_inner(), kind::END, &[])?;
     Ok(bytes)
@@ -293,7 +299,7 @@ mod tests {
         let (mut store, file) = (stored(), file(4));
         let before = contents(&store);
         let mut stream = Vec::new();
-        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file)).unwrap(), 3 * CHUNK_BYTES);
+        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file), false).unwrap(), 3 * CHUNK_BYTES);
         assert_eq!(contents(&store), before, "they stay until they are safe");
         let mut byte = [0];
         for (place, first) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
@@ -331,7 +337,7 @@ mod tests {
         unsafe { pieces[0].room.unwrap().store(&vec![9; CHUNK]) }.unwrap();
         assert_eq!((pieces.len(), blocks()), (1, 2));
         let mut stream = Vec::new();
-        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file)).unwrap(), 3 * CHUNK_BYTES);
+        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file), false).unwrap(), 3 * CHUNK_BYTES);
         assert_eq!((&store.stored().collect::<Vec<_>>()[..2], blocks()), (&rooms[..], 3));
         assert_eq!(contents(&store), [&before[..], &[(AT + 64 * CHUNK_BYTES, 9, 9)]].concat());
         let mut other = store;
@@ -415,7 +421,7 @@ mod tests {
     fn a_file_that_is_too_short_takes_nothing() {
         let mut store = stored();
         let before = contents(&store);
-        assert!(write_places(Vec::new(), NAME, &mut store, area(&file(2))).is_err());
+        assert!(write_places(Vec::new(), NAME, &mut store, area(&file(2)), false).is_err());
         assert_eq!(contents(&store), before);
         let short = memory_file(c"contents").unwrap();
         short.set_len(CHUNK_BYTES - 1).unwrap();
@@ -426,7 +432,7 @@ mod tests {
     fn wrong_places_change_nothing() {
         let (mut store, file) = (stored(), file(4));
         let mut stream = Vec::new();
-        write_places(&mut stream, NAME, &mut store, area(&file)).unwrap();
+        write_places(&mut stream, NAME, &mut store, area(&file), false).unwrap();
         let before = contents(&store);
         store.leave();
         let place =

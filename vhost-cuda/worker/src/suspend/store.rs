@@ -16,7 +16,7 @@ use vhost_cuda_common::parts::{Place, malformed};
 
 use super::digests::Digest;
 use super::pages::Pages;
-use super::room::{Area, CHUNK, CHUNK_BYTES, Room, fill_of_file};
+use super::room::{Area, CHUNK, CHUNK_BYTES, Room, fill, fill_of_file};
 use super::transfer::Piece;
 
 /// The name of contents that have left host memory.
@@ -24,7 +24,7 @@ pub type Name = [u8; 16];
 /// The maximum number of threads that copy contents to a file: the kernel provides its pages meanwhile.
 const MAX_THREADS: usize = 12;
 /// The number of chunks for which a thread lets the kernel provide pages at once.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 64;
 
 /// A chunk of a part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -203,17 +203,19 @@ impl Store {
     }
 
     /// Moves all contents to a file, but those that are there. Hands their places to `done`, from several threads, as they are known. Each chunk
-    /// is in one of both all the time, so this takes little more host memory.
+    /// is in one of both all the time, so this takes little more host memory. If the file `has_pages`, nothing is done for them to be huge.
     ///
     /// Errors: the file is too short, the host has no memory, and those of `done`. All contents are there, some of them in the file.
     pub fn move_to(
         &mut self,
         area: Area,
+        has_pages: bool,
         done: impl Fn(&[Place]) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
         let pages = self.pages.clone();
         let (first, bytes) = pages.lend(area);
-        let moved = self.move_to_rooms(&pages, (first, bytes), done);
+        let provide = if has_pages { fill } else { fill_of_file };
+        let moved = self.move_to_rooms(&pages, (first, bytes), provide, done);
         pages.end_lending(first);
         moved
     }
@@ -222,6 +224,7 @@ impl Store {
         &mut self,
         pages: &Pages,
         (first, bytes): (usize, u64),
+        provide: unsafe fn(usize, usize) -> bool,
         done: impl Fn(&[Place]) -> io::Result<()> + Sync,
     ) -> io::Result<()> {
         let offset = |room: Room| room.address().checked_sub(first).map(|offset| offset as u64);
@@ -247,7 +250,7 @@ impl Store {
                 return Err(io::ErrorKind::Interrupted.into());
             }
             // SAFETY: rooms that were taken one after the other, and that nobody uses yet.
-            if !unsafe { fill_of_file(some[0].1.address(), some.len() * CHUNK) } {
+            if !unsafe { provide(some[0].1.address(), some.len() * CHUNK) } {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
             // SAFETY: rooms of this store, which is borrowed: each pair is one thread's.
