@@ -162,6 +162,7 @@ impl Backend {
             let chain = ring.accept(vring, memory.clone(), head, slot);
             self.device.take_up(session, number, request, chain);
         }
+        ring.taken_up();
     }
 }
 

@@ -65,6 +65,8 @@ struct Gate {
     vring: Option<VringHandle>,
     in_flight: HashSet<u16>,
     inherited: Vec<Unanswered>,
+    /// True while the queue's own thread takes the inherited chains up.
+    taking_up: bool,
 }
 
 /// A queue that is handed over.
@@ -230,14 +232,22 @@ impl Ring {
         self.gate.lock().inherited = chains;
     }
 
-    /// Returns the chains of another backend, once, when the queue runs.
+    /// Returns the chains of another backend, once, when the queue runs. They count as inherited until [`Self::taken_up`].
     pub fn take_inherited(&self) -> Vec<Unanswered> {
-        std::mem::take(&mut self.gate.lock().inherited)
+        let mut gate = self.gate.lock();
+        gate.taking_up = !gate.inherited.is_empty();
+        std::mem::take(&mut gate.inherited)
     }
 
-    /// Returns whether there are chains of another backend that nobody has taken up.
+    /// Records that all chains of another backend are taken up.
+    pub fn taken_up(&self) {
+        self.gate.lock().taking_up = false;
+    }
+
+    /// Returns whether there are chains of another backend that are not taken up yet.
     pub fn has_inherited(&self) -> bool {
-        !self.gate.lock().inherited.is_empty()
+        let gate = self.gate.lock();
+        gate.taking_up || !gate.inherited.is_empty()
     }
 
     /// Registers a chain that was just taken from `vring`.

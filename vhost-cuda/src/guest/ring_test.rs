@@ -121,5 +121,8 @@ fn chains_move_with_the_guest() {
     destination.vring.set_queue_ready(true);
     assert_eq!(ring.resume(&destination.vring), Start::Same);
     assert_eq!(ring.take_inherited(), moved);
+    assert!(ring.has_inherited(), "sessions may not go on before they have their chains");
+    ring.taken_up();
+    assert!(!ring.has_inherited());
     assert!(!ring.has_inherited());
 }
