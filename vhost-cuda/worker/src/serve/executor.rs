@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
@@ -18,10 +18,10 @@ use virtio_cuda_protocol::transport::{MemEntry, REPLY_INVALID, REPLY_NO_RESOURCE
 use zerocopy::FromBytes;
 
 use super::control;
-use super::ends::{End, Ends};
 use super::execute::execute;
 use super::lane::{self, Lane, LeftLane, Position, Waits};
 use super::left::{Left, LeftPlace, copy_of};
+use super::parked::{Parked, Waiting};
 use super::requests;
 use crate::call::ThreadState;
 use crate::profile::requests as profile;
@@ -30,6 +30,8 @@ use crate::run::new_lane::NewLane;
 use crate::run::replies::{Replies, Reply};
 use crate::state::SessionState;
 
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`, with which a thread begins.
+const CAPTURE_GLOBAL: i32 = 0;
 /// The pause between two looks at executors that end.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -47,7 +49,7 @@ pub struct Executors {
     profile: Option<Executor>,
     /// Executors that end after their last request.
     ending: Vec<Weak<Waits>>,
-    ends: Ends,
+    parked: Parked,
     /// The state of the session while its machine is stopped.
     pub stopped: Option<Stopped>,
 }
@@ -74,10 +76,18 @@ pub struct Entered {
 
 /// One executor, from outside.
 #[derive(Debug)]
-struct Executor {
+pub struct Executor {
     inbox: Sender<Message>,
     waits: Arc<Waits>,
-    thread: JoinHandle<Option<(u64, Reply)>>,
+    /// Whether it waits for another guest thread.
+    pub waiting: Waiting,
+}
+
+impl Executor {
+    /// Returns whether its thread has ended, which has the other reference.
+    pub fn is_gone(&self) -> bool {
+        Arc::strong_count(&self.waits) == 1
+    }
 }
 
 /// A message to an executor.
@@ -112,7 +122,7 @@ impl Executors {
             control: None,
             profile: None,
             ending: Vec::new(),
-            ends: Ends::default(),
+            parked: Parked::default(),
             stopped: None,
         }
     }
@@ -145,13 +155,18 @@ impl Executors {
         if has_control {
             receive(&control)?;
         }
-        while self.ending.iter().any(|waits| waits.strong_count() > 0) {
+        while self.any_ends() {
             if Instant::now() >= until {
                 return Err("a request of the program does not end");
             }
             thread::sleep(LOOK);
         }
         Ok(left)
+    }
+
+    /// Returns whether a last request, of a guest thread or of an executor, is being executed.
+    pub fn any_ends(&self) -> bool {
+        self.parked.any_works() || self.ending.iter().any(|waits| waits.strong_count() > 0)
     }
 
     /// Goes on with the guest threads of another worker, and with the requests that it has not answered.
@@ -172,7 +187,7 @@ impl Executors {
     /// Ends all executors, and waits for that.
     #[cfg(any(test, fuzzing))]
     pub fn end(mut self) {
-        for executor in self.threads.into_values().chain(self.control) {
+        for executor in self.threads.into_values().chain(self.control).chain(self.parked.into_all()) {
             self.ending.push(Arc::downgrade(&executor.waits));
         }
         while self.ending.iter().any(|waits| waits.strong_count() > 0) {
@@ -249,18 +264,17 @@ impl Executors {
             if self.threads.len() >= MAX_THREADS {
                 return Err(REPLY_NO_RESOURCES);
             }
-            let thread = self.start(&format!("guest-{number}"), execute)?;
+            let parked = self.parked.take();
+            let thread = parked.map_or_else(|| self.start(&format!("guest-{number}"), execute), Ok)?;
             self.threads.insert(number, thread);
         }
-        let ends = header.opcode == Opcode::session_thread_exit as u32;
-        if ends && !self.ends.begin(&self.replies) {
-            return Err(REPLY_NO_RESOURCES);
-        }
         let result = send(self.threads.get(&number), Message::Frame(frame, Instant::now()));
-        // Without its sender the thread ends, after this call.
-        if ends && let Some(executor) = self.threads.remove(&number) {
-            self.note_ending(&executor);
-            self.ends.note(End { thread: executor.thread, waits: executor.waits });
+        // Its guest thread ends after this call.
+        if header.opcode == Opcode::session_thread_exit as u32
+            && let Some(executor) = self.threads.remove(&number)
+            && let Some(one_too_many) = self.parked.add(executor)
+        {
+            self.note_ending(&one_too_many);
         }
         result
     }
@@ -298,11 +312,14 @@ impl Executors {
     ) -> Result<Executor, u32> {
         let (sender, inbox) = channel();
         let (session, replies) = (self.session, self.replies.clone());
-        let theirs = waits.clone();
-        let run =
-            move || run(session, Channels { inbox: &inbox, waits: &theirs, replies: &replies }, work, left);
+        let (theirs, waiting) = (waits.clone(), Waiting::default());
+        let waits_for = waiting.clone();
+        let run = move || {
+            let channels = Channels { inbox: &inbox, waits: &theirs, replies: &replies };
+            run(session, channels, work, left, &waits_for);
+        };
         match thread::Builder::new().name(name.into()).spawn(run) {
-            Ok(thread) => Ok(Executor { inbox: sender, waits, thread }),
+            Ok(_) => Ok(Executor { inbox: sender, waits, waiting }),
             Err(error) => {
                 debug!("no thread for {name}: {error}");
                 Err(REPLY_NO_RESOURCES)
@@ -315,36 +332,47 @@ fn send(executor: Option<&Executor>, message: Message) -> Result<(), u32> {
     executor.and_then(|executor| executor.inbox.send(message).ok()).ok_or(REPLY_NO_RESOURCES)
 }
 
-/// Executes requests until there will be no more. Returns the request that has ended the guest thread, and the answer to it: see [`End`].
+/// Executes requests until there will be no more, of one guest thread after the other.
 fn run(
     session: &'static SessionState,
     channels: Channels<'_>,
     work: Work,
-    left: Option<(Left, Option<NewLane>)>,
-) -> Option<(u64, Reply)> {
+    mut left: Option<(Left, Option<NewLane>)>,
+    waiting: &Waiting,
+) {
     if !session.emulated {
         // For its naps; a worker with the emulator is not allowed to set it.
         timers::exact();
     }
-    let mut thread = ThreadState::default();
-    thread.held.set_plain(!session.fast);
-    thread.signal = session.spare_signals.take();
-    let lane = left.and_then(|(left, lane)| left.restore(&session.gpu, &mut thread, lane));
-    let last = serve(session, &mut thread, channels, work, lane);
-    session.spare_signals.keep(std::mem::take(&mut thread.signal));
-    thread.slot.take().into_iter().for_each(|slot| session.gate.give_slot(slot));
-    thread.prepared.clear(&session.gpu);
-    last
+    loop {
+        let mut thread = ThreadState::default();
+        thread.held.set_plain(!session.fast);
+        thread.signal = session.spare_signals.take();
+        let lane = left.take().and_then(|(left, lane)| left.restore(&session.gpu, &mut thread, lane));
+        let has_ended = serve(session, &mut thread, channels, work, lane);
+        session.spare_signals.keep(std::mem::take(&mut thread.signal));
+        thread.slot.take().into_iter().for_each(|slot| session.gate.give_slot(slot));
+        thread.prepared.clear(&session.gpu);
+        // A capture in the thread's own stream ends with it, and another guest thread must not get an answer for this one.
+        if !has_ended || session.graphs.is_capturing() || !channels.waits.all().is_empty() {
+            return;
+        }
+        if session.gpu.exchange_capture_mode(CAPTURE_GLOBAL).is_err() {
+            return;
+        }
+        channels.waits.progress(Position::default(), channels.replies);
+        waiting.begin();
+    }
 }
 
+/// Returns whether the guest thread has ended; otherwise there will be no more requests.
 fn serve(
     session: &'static SessionState,
     thread: &mut ThreadState,
     channels: Channels<'_>,
     work: Work,
     mut lane: Option<Lane>,
-) -> Option<(u64, Reply)> {
-    let mut last = None;
+) -> bool {
     // Requests that came while the session was about to leave.
     let mut held_back = VecDeque::new();
     loop {
@@ -355,9 +383,9 @@ fn serve(
             (None, Some(lane)) => Lane::serve(lane, session, thread, channels),
         };
         match message {
-            None if held_back.is_empty() => return last,
+            None if held_back.is_empty() => return false,
             // Tests end sessions that have left.
-            None if cfg!(any(test, fuzzing)) && session.gate.has_left() => return last,
+            None if cfg!(any(test, fuzzing)) && session.gate.has_left() => return false,
             None => session.gate.departure().into_iter().for_each(|now| session.gate.wait_to_stay(now)),
             Some(Message::Wake) => {}
             Some(Message::Leave(number, departure, parked)) => {
@@ -390,10 +418,9 @@ fn serve(
                     lane = None;
                     thread.lane = None;
                 }
+                channels.replies.send(frame.header.id, &reply);
                 if ends && frame.header.kind == TO_CALL {
-                    last = Some((frame.header.id, reply));
-                } else {
-                    channels.replies.send(frame.header.id, &reply);
+                    return true;
                 }
             }
         }

@@ -3,9 +3,9 @@
 
 pub(super) mod again;
 pub(super) mod control;
-mod ends;
 pub(super) mod execute;
 pub(super) mod executor;
 pub(super) mod lane;
 pub(super) mod left;
+mod parked;
 mod requests;
