@@ -88,6 +88,33 @@ impl Two {
         Ok(self.mover.move_to(&socket(&self.daemons[number])?, order))
     }
 
+    /// Moves the programs as [`Self::move_to`] does, and again as long as a daemon says to repeat it: a session that has just come does not go yet.
+    fn move_surely(&self, number: usize, order: Order) -> Result<Vec<Moved>> {
+        let begun = Instant::now();
+        loop {
+            let moved = self.move_to(number, order)?;
+            if !moved.iter().any(|one| matches!(one, Moved::Stays(_))) || begun.elapsed() > SETTLE {
+                return Ok(moved);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Moves the programs to a daemon that refuses them, until its log has this reason.
+    fn expect_refusal(&self, by: &Controlled, reason: &str) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let moved = self.mover.move_to(&socket(by)?, Order::StateFirst);
+            ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
+            let log = by.route.daemon.as_ref().context("no daemon")?.log();
+            if log.contains(reason) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < SETTLE, "{log}\n{}", self.logs());
+            thread::sleep(PAUSE);
+        }
+    }
+
     /// Runs `body` while programs move at random moments, and counts the moves in `moves`.
     fn while_moving(&self, moves: &Moves, seed: u64, body: impl FnOnce() -> Result<()>) -> Result<()> {
         let sockets = [socket(&self.daemons[0])?, socket(&self.daemons[1])?];
@@ -181,7 +208,7 @@ fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
     let pid = program.pid();
     let before = two.daemons[0].control.session_of(pid)?;
     for (to, order) in [(1, Order::StateFirst), (0, Order::MemoryFirst), (1, Order::StateFirst)] {
-        let moved = two.move_to(to, order)?;
+        let moved = two.move_surely(to, order)?;
         ensure!(matches!(moved[..], [Moved::There(bytes)] if bytes > 16 << 20), "{moved:?}");
         let there = two.daemons[to].control.session_of(pid)?;
         ensure!(there["state"] == "suspended" && there["program"] == before["program"], "{there}");
@@ -203,7 +230,7 @@ fn textures_and_surfaces(kit: &Kit) -> Result<()> {
     let two = Two::start(kit, &[])?;
     let program = two.program(kit, "kept_arrays", &["textures"], "")?;
     program.wait_for_stdout("begun", LIMIT)?;
-    let moved = two.move_to(1, Order::StateFirst)?;
+    let moved = two.move_surely(1, Order::StateFirst)?;
     ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
     finish(program)
 }
@@ -217,13 +244,10 @@ fn several_devices(kit: &Kit) -> Result<()> {
         let program = two.program(kit, program[0], &program[1..], "")?;
         program.wait_for_stdout("begun", LIMIT)?;
         for (to, order) in [(1, Order::StateFirst), (0, Order::MemoryFirst)] {
-            let moved = two.move_to(to, order)?;
+            let moved = two.move_surely(to, order)?;
             ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}\n{}", two.logs());
         }
-        let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst);
-        ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
-        let log = other.route.daemon.as_ref().context("no daemon")?.log();
-        ensure!(log.contains("it sees other devices than those of this host"), "{log}");
+        two.expect_refusal(&other, "it sees other devices than those of this host")?;
         finish(program)?;
     }
     Ok(())
@@ -247,7 +271,7 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
             // The session has it mapped.
             fs::remove_file(old)?;
         }
-        let moved = two.move_to(to, Order::StateFirst)?;
+        let moved = two.move_surely(to, Order::StateFirst)?;
         ensure!(matches!(moved[..], [Moved::There(bytes)] if bytes < 1 << 20), "{moved:?}");
         let [file] = &files()?[..] else { bail!("{:?}", files()?) };
         let length = fs::metadata(file)?.len();
@@ -257,10 +281,7 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
     let to = socket(&two.daemons[1])?;
     let moved = two.mover.move_live(&to, Order::StateFirst, |ahead| ahead.bytes() > 16 << 20)?;
     ensure!(matches!(moved[..], [(Moved::There(bytes), ..)] if bytes < 1 << 20), "{moved:?}");
-    let moved = two.mover.move_to(&socket(&other)?, Order::StateFirst);
-    ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
-    let log = other.route.daemon.as_ref().context("no daemon")?.log();
-    ensure!(log.contains("its contents are in a file beside the state"), "{log}");
+    two.expect_refusal(&other, "its contents are in a file beside the state")?;
     finish(program)?;
     let two = Two::start(kit, &["--contents", path])?;
     let program = two.program(kit, "suspended", &["16", "idle"], "")?;
@@ -268,7 +289,7 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
     for old in files()? {
         fs::remove_file(old)?;
     }
-    let moved = two.move_to(1, Order::StateFirst)?;
+    let moved = two.move_surely(1, Order::StateFirst)?;
     ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
     for file in files()? {
         fs::File::options().write(true).open(file)?.set_len(0)?;
@@ -299,7 +320,7 @@ fn contents_go_ahead(kit: &Kit) -> Result<()> {
         ensure!(matches!(moved[..], [(Moved::There(state), ..)] if state < all / 4), "{moved:?}");
     }
     two.mover.cancel(is_half)?;
-    let moved = two.move_to(1, Order::StateFirst)?;
+    let moved = two.move_surely(1, Order::StateFirst)?;
     ensure!(
         matches!(moved[..], [Moved::There(state)] if state > all),
         "after one that was given up: {moved:?}"
