@@ -7,7 +7,8 @@ mod killed;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
