@@ -27,7 +27,6 @@ pub mod link;
 pub mod mapping;
 pub mod messages;
 pub mod nvml;
-pub mod pages;
 pub mod parts;
 pub mod recipes;
 pub mod recording;

@@ -124,9 +124,6 @@ pub const TO_ENTER: u32 = 21;
 /// [`ToWorker::kind`]: a file in memory comes along, for the contents of the request with the same id, which is the next frame. Its length
 /// is sealed, and is that of whole chunks. Or a socket to the other worker, for the files that keep device memory on the card
 /// ([`ON_CARD`], [`crate::parts::kind::HELD`]). No payload, no answer.
-///
-/// With id 0 the file is for the contents of the next suspension, which go there as far as they are not elsewhere and it has room. They stay where they are
-/// when the same file comes with a [`TO_SAVE`]. Without a file there is none any more.
 pub const TO_CONTENTS: u32 = 22;
 /// [`ToWorker::flags`] of [`TO_CONTENTS`] before [`TO_ENTER`]: the file has contents that were saved with a machine, as others may have it, too. It
 /// can only be read, and its length is not sealed.

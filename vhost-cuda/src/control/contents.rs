@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::channel;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -32,28 +32,19 @@ pub struct Places {
     rows: Vec<Place>,
 }
 
-/// Reads the places that a worker writes, and hands each to `found`. Returns the name of the contents. `most` bounds their number.
+/// Reads the places that a worker has written. `memory` bounds their number.
 ///
-/// Errors: those of `from` and `found`; `InvalidData` for another stream.
-fn read_places(
-    mut from: impl Read,
-    most: u64,
-    mut found: impl FnMut(Place) -> io::Result<()>,
-) -> io::Result<[u8; 16]> {
-    let mut part = Vec::new();
+/// Errors: those of `from`; `InvalidData` for another stream.
+pub fn read_places(mut from: impl Read, memory: &File) -> io::Result<Places> {
+    let most = usize::try_from(memory.metadata()?.len() / CHUNK_BYTES).unwrap_or(usize::MAX);
+    let (mut part, mut rows) = (Vec::new(), Vec::new());
     let Contents { name, chunks } = read_contents(&mut from, &mut part)?;
-    if chunks > most {
-        return Err(malformed("it has more contents than there is room for"));
-    }
-    let (mut left, mut rows) = (chunks, Vec::new());
     loop {
         match parts::read(&mut from, &mut part)? {
-            kind::PLACES => read_rows(&part, &mut rows, left as usize)?,
-            kind::END if part.is_empty() && left == 0 => return Ok(name),
+            kind::PLACES => read_rows(&part, &mut rows, most)?,
+            kind::END if part.is_empty() && rows.len() as u64 == chunks => return Ok(Places { name, rows }),
             _ => return Err(malformed("places are missing")),
         }
-        left -= rows.len() as u64;
-        rows.drain(..).try_for_each(&mut found)?;
     }
 }
 
@@ -72,41 +63,29 @@ pub fn write_places(mut to: impl Write, Places { name, rows }: &Places) -> io::R
     to.flush()
 }
 
-/// Completes the file of a session. Its chunks are there, or in `memory`, as soon as the worker has written their places to `from`.
+/// Completes the file of a session. Its chunks are there already, or at their places in `memory`.
 ///
-/// Errors: those of both files and of `from`. A place that is not there is `UnexpectedEof`.
-pub fn write(file: &File, session: u64, from: impl Read + Send, memory: Option<&File>) -> io::Result<()> {
-    let most = memory.unwrap_or(file).metadata()?.len() / CHUNK_BYTES;
-    let (found, places) = channel();
-    let (rows, places) = (Mutex::new(Vec::new()), Mutex::new((0_u64..).zip(places)));
-    let name = thread::scope(|scope| {
-        // The worker does not wait for a disk.
-        let read = move || read_places(from, most, |place| found.send(place).map_err(io::Error::other));
-        let reading = thread::Builder::new().name("places".into()).spawn_scoped(scope, read)?;
-        let written = for_each(
-            || places.lock().next(),
-            |(index, Place { address, mut offset }), chunk| {
-                memory.unwrap_or(file).read_exact_at(chunk, offset)?;
-                if memory.is_some() {
-                    offset = index * CHUNK_BYTES;
-                    file.write_all_at(chunk, offset)?;
-                }
-                rows.lock().push(StoredChunk { address, offset, digest: *blake3::hash(chunk).as_bytes() });
-                Ok(())
-            },
-        );
-        let name = reading.join().map_err(|_| io::Error::other("its thread has failed"))?;
-        written.and(name)
+/// Errors: those of both files. A place that is not there is `UnexpectedEof`.
+pub fn write(file: &File, session: u64, places: &Places, memory: Option<&File>) -> io::Result<()> {
+    let rows = Mutex::new(vec![StoredChunk::default(); places.rows.len()]);
+    for_each(places.rows.len(), |index, chunk| {
+        let Place { address, mut offset } = places.rows[index];
+        memory.unwrap_or(file).read_exact_at(chunk, offset)?;
+        if memory.is_some() {
+            offset = index as u64 * CHUNK_BYTES;
+            file.write_all_at(chunk, offset)?;
+        }
+        rows.lock()[index] = StoredChunk { address, offset, digest: *blake3::hash(chunk).as_bytes() };
+        Ok(())
     })?;
-    let mut rows = rows.into_inner();
-    rows.sort_by_key(|row| row.address);
+    let rows = rows.into_inner();
     let end = rows.iter().map(|row| row.offset + CHUNK_BYTES).max().unwrap_or(0);
     // Whatever else is there.
     file.set_len(end)?;
     let mut to = BufWriter::new(file);
     to.seek(SeekFrom::Start(end))?;
     parts::write(&mut to, kind::SESSION, &[&session.to_le_bytes()])?;
-    let head = Contents { name, chunks: rows.len() as u64 };
+    let head = Contents { name: places.name, chunks: rows.len() as u64 };
     parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
     write_rows(&mut to, kind::STORED, &rows)?;
     parts::write(&mut to, kind::TRAILER, &[&end.to_le_bytes()])?;
@@ -173,9 +152,8 @@ impl Saved {
                 .map_err(io::Error::other)
         };
         let mapped = memory.map(map).transpose()?;
-        let rows = Mutex::new(self.rows.iter().enumerate());
-        let check = |(index, row): (usize, &StoredChunk), chunk: &mut [u8]| {
-            let StoredChunk { offset, digest, .. } = *row;
+        for_each(self.rows.len(), |index, chunk| {
+            let StoredChunk { offset, digest, .. } = self.rows[index];
             file.read_exact_at(chunk, offset)?;
             if *blake3::hash(chunk).as_bytes() != digest {
                 return Err(malformed("a chunk has changed since it was written (its digest differs)"));
@@ -184,8 +162,7 @@ impl Saved {
                 mapped.get_slice(index * CHUNK, CHUNK).map_err(io::Error::other)?.copy_from(chunk);
             }
             Ok(())
-        };
-        for_each(|| rows.lock().next(), check)?;
+        })?;
         let place = |(index, row): (u64, &StoredChunk)| Place {
             address: row.address,
             offset: if mapped.is_some() { index * CHUNK_BYTES } else { row.offset },
@@ -194,27 +171,27 @@ impl Saved {
     }
 }
 
-/// Calls `work` for all that `next` returns, on several threads, each with room for a chunk.
+/// Calls `work` for all numbers below `count`, on several threads, each with room for a chunk.
 ///
 /// Errors: the first one. The rest is left out then.
-fn for_each<T>(
-    next: impl Fn() -> Option<T> + Sync,
-    work: impl Fn(T, &mut [u8]) -> io::Result<()> + Sync,
-) -> io::Result<()> {
-    let failure = Mutex::new(None);
+fn for_each(count: usize, work: impl Fn(usize, &mut [u8]) -> io::Result<()> + Sync) -> io::Result<()> {
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     let run = || {
         let mut chunk = vec![0; CHUNK];
-        while failure.lock().is_none()
-            && let Some(one) = next()
-        {
-            if let Err(error) = work(one, &mut chunk) {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            if let Err(error) = work(index, &mut chunk) {
+                next.store(count, Ordering::Relaxed);
                 failure.lock().get_or_insert(error);
             }
         }
     };
     let threads = thread::available_parallelism().map_or(1, |threads| threads.get());
     thread::scope(|scope| {
-        for _ in 1..threads.min(MAX_THREADS) {
+        for _ in 1..threads.min(MAX_THREADS).min(count) {
             // Without a thread the others do its work.
             let _ = thread::Builder::new().name("contents".into()).spawn_scoped(scope, run);
         }
@@ -247,17 +224,11 @@ mod tests {
         Places { name: NAME, rows: vec![row(100, 3), row(200, 0), row(300, 1)] }
     }
 
-    fn stream(places: &Places) -> Vec<u8> {
-        let mut stream = Vec::new();
-        write_places(&mut stream, places).unwrap();
-        stream
-    }
-
     /// A file with them, to which they were copied, or in which they were.
     fn written(in_place: bool) -> File {
         let (memory, file) = (memory(4), file());
         let places = contents(if in_place { &file } else { &memory });
-        write(&file, 9, &stream(&places)[..], (!in_place).then_some(&memory)).unwrap();
+        write(&file, 9, &places, (!in_place).then_some(&memory)).unwrap();
         file
     }
 
@@ -309,41 +280,22 @@ mod tests {
         }
         assert!(Saved::of(&file).unwrap().read(&file, None).is_ok());
         let outside = Places { name: NAME, rows: vec![Place { address: 1, offset: 4 * CHUNK_BYTES }] };
-        assert!(
-            write(&self::file(), 9, &stream(&outside)[..], Some(&memory(4))).is_err(),
-            "a place that is not there"
-        );
+        assert!(write(&self::file(), 9, &outside, Some(&memory(4))).is_err(), "a place that is not there");
     }
 
     #[test]
     fn places_come_as_they_were_written() {
-        let places = contents(&memory(4));
-        let read = |stream: &[u8], most| {
-            let mut rows = Vec::new();
-            let name = read_places(stream, most, |place| {
-                rows.push(place);
-                Ok(())
-            })?;
-            io::Result::Ok(Places { name, rows })
-        };
-        let mut stream = stream(&places);
-        assert_eq!(read(&stream, 4).unwrap(), places);
-        assert!(read(&stream[..stream.len() - 1], 4).is_err());
-        assert!(read(&stream, 2).is_err(), "more than there is room for");
-        // In several parts, as a worker writes them.
-        let mut parted = Vec::new();
-        let head = Contents { name: NAME, chunks: 3 };
-        parts::write(&mut parted, kind::CONTENTS, &[head.as_bytes()]).unwrap();
-        for row in &places.rows {
-            parts::write(&mut parted, kind::PLACES, &[row.as_bytes()]).unwrap();
-        }
-        assert!(read(&parted, 4).is_err(), "without an end");
-        parts::write(&mut parted, kind::END, &[]).unwrap();
-        assert_eq!(read(&parted, 4).unwrap(), places);
+        let memory = memory(4);
+        let places = contents(&memory);
+        let mut stream = Vec::new();
+        write_places(&mut stream, &places).unwrap();
+        assert_eq!(read_places(&stream[..], &memory).unwrap(), places);
+        assert!(read_places(&stream[..stream.len() - 1], &memory).is_err());
+        assert!(read_places(&stream[..], &self::memory(2)).is_err(), "more than there is room for");
         let fewer = Contents { name: NAME, chunks: 2 };
         let head = parts::head(kind::CONTENTS, &[fewer.as_bytes()]).unwrap();
         stream[..HEAD_BYTES].copy_from_slice(&head);
         stream[HEAD_BYTES..HEAD_BYTES + size_of::<Contents>()].copy_from_slice(fewer.as_bytes());
-        assert!(read(&stream, 4).is_err(), "another number");
+        assert!(read_places(&stream[..], &memory).is_err(), "another number");
     }
 }

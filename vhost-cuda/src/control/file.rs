@@ -10,26 +10,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::fs::fstatvfs;
-use vhost_cuda_common::link::CHUNK_BYTES;
-use vhost_cuda_common::pages::{is_in_memory, provide_of};
+use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use super::client::{ask, cannot_reach, connect, next_line};
 use super::contents::{self, Saved};
-use super::protocol::{Answer, Request, Session};
+use super::protocol::{Answer, Request};
 use crate::sessions::session::saving::{contents_bytes, contents_file};
-use crate::suspend::host_memory;
 
-/// The number of threads that have the kernel provide pages, and the bytes for which each does at once: a call waits for all processors.
-const THREADS: usize = 4;
-const STEP: u64 = 1 << 30;
-/// The device memory that a program may allocate before it is suspended, in bytes. A session that has more then is not saved.
-const SPARE: u64 = 256 << 20;
+/// `TMPFS_MAGIC`.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// The maximum length of the first answer, which comes with a descriptor, in bytes.
 const MAX_ANSWER: usize = 1 << 16;
 
@@ -41,25 +33,20 @@ pub fn save(control: &Path, session: u64, timeout_ms: u32, file: &Path) -> Resul
     let writing = Writing::new(file)?;
     let cannot = || format!("Cannot write {}", writing.path.display());
     let (mut stream, pipe, answer) = begin(control, &Request::Save { session, timeout_ms })?;
-    let bytes = contents_bytes(answer.sessions.first().map_or(0, most_contents))?;
+    let bytes = answer.sessions.first().map_or(0, |session| session.stored_bytes);
     let memory = match is_in_memory(&writing.file)? {
-        true => None,
+        true => {
+            provide(&writing.file, bytes).with_context(cannot)?;
+            None
+        }
         false => Some(File::from(contents_file(bytes)?)),
     };
     let theirs = memory.as_ref().unwrap_or(&writing.file);
-    if memory.is_none() {
-        theirs.set_len(bytes).with_context(cannot)?;
-    }
-    // While its program runs.
-    provide(theirs, bytes.min(ahead(theirs)?));
     give(&stream, theirs)?;
-    let written = contents::write(&writing.file, session, BufReader::new(pipe), memory.as_ref());
-    // The worker's reason comes first.
-    let said = checked(&next_line(control, &mut stream)?);
-    if let Err(error) = said {
-        return Err(if is_full(theirs)? { error.context("The file system is full") } else { error });
-    }
-    written.with_context(cannot)?;
+    let places = contents::read_places(BufReader::new(pipe), theirs);
+    checked(&next_line(control, &mut stream)?)?;
+    let places = places.context("The worker's answer has no contents")?;
+    contents::write(&writing.file, session, &places, memory.as_ref()).with_context(cannot)?;
     writing.finish(file)?;
     let answer = ask(control, &Request::Saved { session })?;
     if let Err(error) = checked(&answer) {
@@ -96,42 +83,16 @@ pub fn restore(control: &Path, timeout_ms: u32, path: &Path) -> Result<String> {
     Ok(line)
 }
 
-/// Returns the maximum length of the contents of a session that is suspended next, in bytes: zeros take nothing, and the program may have begun
-/// to allocate memory.
-fn most_contents(session: &Session) -> u64 {
-    match session.on_card_bytes {
-        0 => session.stored_bytes,
-        bytes => bytes.saturating_add(session.suspended_bytes).saturating_add(SPARE),
-    }
+/// Returns whether a file lies in memory, so that its pages can be those of the contents.
+fn is_in_memory(file: &File) -> io::Result<bool> {
+    Ok(fstatfs(file)?.f_type as u64 == TMPFS_MAGIC)
 }
 
-/// Returns the length of a file in memory for which pages may be provided before it is known how many contents take, in bytes.
-fn ahead(file: &File) -> io::Result<u64> {
-    let about = fstatvfs(file)?;
-    // One without a limit has no blocks.
-    let left = if about.f_blocks == 0 { u64::MAX } else { about.f_bavail.saturating_mul(about.f_frsize) };
-    Ok(left.min(host_memory::available(&File::open("/proc/meminfo")?)?) / 2)
-}
-
-/// Has the kernel provide the first `bytes` bytes of a file in memory, by several threads. The worker notices what has failed.
-fn provide(file: &File, bytes: u64) {
-    let next = AtomicU64::new(0);
-    let run = || {
-        loop {
-            let at = next.fetch_add(STEP, Ordering::Relaxed);
-            let left = bytes.saturating_sub(at);
-            if left == 0 || provide_of(file, at, left.min(STEP) as usize).is_err() {
-                return;
-            }
-        }
-    };
-    thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(run))));
-}
-
-/// Returns whether the file system of a file has no more room for a chunk.
-fn is_full(file: &File) -> io::Result<bool> {
-    let about = fstatvfs(file)?;
-    Ok(about.f_blocks > 0 && about.f_bavail.saturating_mul(about.f_frsize) < CHUNK_BYTES)
+/// Allocates the pages for these bytes of contents. So a full file system is an error here, and not when the worker writes to the pages.
+fn provide(file: &File, bytes: u64) -> io::Result<()> {
+    let bytes = contents_bytes(bytes)?;
+    file.set_len(bytes)?;
+    Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
 }
 
 /// Gives the daemon a file for contents.

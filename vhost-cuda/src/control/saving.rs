@@ -32,7 +32,7 @@ fn answer(suspender: &Suspender, member: &Member, error: Option<impl ToString>) 
     answer_with(None, vec![session], suspender)
 }
 
-/// Suspends a session, and sends its contents to the client. Returns the answer that ends this.
+/// Suspends a session and sends its contents to the client. Returns the answer that ends this.
 ///
 /// Errors: those of the socket and the pipe.
 pub fn save(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32) -> io::Result<Answer> {
@@ -40,16 +40,13 @@ pub fn save(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32) -
         Ok(found) => found,
         Err(error) => return Ok(refusal(error)),
     };
+    if let Err(error) = suspender.suspend(&member.session, time, true) {
+        return Ok(answer(suspender, &member, Some(error)));
+    }
     let (reader, writer) = pipe()?;
     send(client, &answer(suspender, &member, None::<&str>), &reader)?;
     drop(reader);
     let workers = Files { memory: receive(client)?, pipe: writer };
-    member.session.offer(Some(workers.memory.try_clone()?));
-    let suspended = suspender.suspend(&member.session, time, true);
-    member.session.offer(None);
-    if let Err(error) = suspended {
-        return Ok(answer(suspender, &member, Some(error)));
-    }
     Ok(answer(suspender, &member, member.session.write_contents(workers).err()))
 }
 

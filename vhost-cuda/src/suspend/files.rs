@@ -11,7 +11,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use vhost_cuda_common::link::CHUNK_BYTES;
-use vhost_cuda_common::pages::{is_in_memory, provide_of};
 use vhost_cuda_common::parts::{HEAD_BYTES, Place, malformed};
 
 /// The number of bytes of a name, which is written in hexadecimal digits.
@@ -36,15 +35,9 @@ impl Folder {
         getrandom::fill(&mut random).map_err(|_| io::ErrorKind::Other)?;
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let path = self.0.join(&name);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.map_err(|error| named(&error, "cannot be created", &path))?;
-        let writing = Writing { name, path, file, most: bytes / CHUNK_BYTES, is_kept: false };
-        let all = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if is_in_memory(&writing.file).unwrap_or(false) {
-            // Huge pages are faster for all who map it. What fails here fails again when it is written.
-            let _ = writing.file.set_len(bytes).and_then(|()| provide_of(&writing.file, 0, all));
-        }
-        Ok(writing)
+        Ok(Writing { name, path, file, most: bytes / CHUNK_BYTES, is_kept: false })
     }
 
     /// Opens the file of this name, for reading.

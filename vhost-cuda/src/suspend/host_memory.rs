@@ -65,7 +65,7 @@ impl HostMemory {
 }
 
 /// Reads the memory that the kernel can give without swapping, in bytes.
-pub fn available(report: &File) -> io::Result<u64> {
+fn available(report: &File) -> io::Result<u64> {
     let mut text = [0; REPORT];
     let length = report.read_at(&mut text, 0)?;
     parse(&String::from_utf8_lossy(&text[..length])).ok_or_else(|| io::ErrorKind::InvalidData.into())

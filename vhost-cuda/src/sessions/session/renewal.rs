@@ -129,7 +129,7 @@ impl Session {
         self.is_open(&self.state.lock())
     }
 
-    pub(super) fn is_open(&self, state: &State) -> bool {
+    fn is_open(&self, state: &State) -> bool {
         state.phase == Phase::Open && !self.is_leaving.load(Ordering::Acquire)
     }
 

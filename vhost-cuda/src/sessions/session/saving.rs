@@ -9,15 +9,13 @@ use std::time::Duration;
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
-use vhost_cuda_common::link::{
-    CHUNK_BYTES, TO_CONTENTS, TO_LOAD, TO_SAVE, TO_SAVED, ToWorker, VERSION_OF_CONTENTS,
-};
+use vhost_cuda_common::link::{CHUNK_BYTES, TO_LOAD, TO_SAVE, TO_SAVED, VERSION_OF_CONTENTS};
 use vhost_cuda_common::recipes::Description;
 use zerocopy::IntoBytes;
 
+use super::Session;
 use super::asked::{AskError, PATIENCE};
 use super::moves::time_of;
-use super::{Outgoing, Session};
 use crate::sessions::residence::Phase;
 
 /// The reason for which contents stay where they are.
@@ -60,19 +58,6 @@ pub fn contents_file(bytes: u64) -> io::Result<OwnedFd> {
 }
 
 impl Session {
-    /// Gives the worker a file in memory for the contents of the next suspension. Without one they go where they would without this call. The
-    /// file is of no use to a worker of an older release.
-    pub fn offer(&self, file: Option<OwnedFd>) {
-        let state = self.state.lock();
-        if self.is_open(&state) && self.assigned().worker.version >= VERSION_OF_CONTENTS {
-            let header = ToWorker { kind: TO_CONTENTS, ..ToWorker::default() };
-            self.send(match file {
-                Some(file) => Outgoing::File(header, Vec::new(), file),
-                None => Outgoing::of(&header, &[]),
-            });
-        }
-    }
-
     /// Has the worker move the contents of the suspended session to a file in memory. They count as its host memory still.
     ///
     /// Errors: see [`SavingError`]; nothing has changed.

@@ -43,7 +43,7 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
 ///
 /// [`Store::move_to`]: crate::suspend::store::Store::move_to
 pub fn session(
-    mut to: impl Write + Send,
+    mut to: impl Write,
     session: &SessionState,
     threads: &[Left],
     stopped_at: Option<u64>,
@@ -100,7 +100,7 @@ pub fn session(
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
         (None, None) if is_ahead => ahead::write(&mut to, name, &now.store, &session.suspension.sent.lock()),
         (None, None) => saving::write(&mut to, name, &now.store),
-        (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area, false),
+        (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area),
     }?;
     to.flush()?;
     Ok(bytes)

@@ -260,8 +260,7 @@ impl Pass<'_> {
             let room = store.renew(one.part, one.address, digest, reader.zeros);
             let room = room.map_err(|error| format!("there is no memory for its contents: {error}"))?;
             // SAFETY: the room of this chunk, in a store that is locked.
-            let stored = room.map_or(Ok(()), |room| unsafe { room.store(chunk) });
-            stored.map_err(|error| format!("there is no memory for its contents: {error}"))?;
+            room.into_iter().for_each(|room| unsafe { room.store(chunk) });
             fetched.push((one.address, digest));
         }
         Ok(fetched)

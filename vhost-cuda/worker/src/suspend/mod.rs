@@ -119,9 +119,6 @@ pub fn execute(
     let micros = begun.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
     let moved = Moved { micros, ..moved };
     debug!("{}: {moved:?}", if suspended.is_some() { "suspended" } else { "running" });
-    if leaves {
-        session.suspension.pages.offer(None);
-    }
     if let Some(begun) = recorded.filter(|_| [MOVED, MOVED_IN_PART].contains(&moved.outcome)) {
         session.profile.add_move(if leaves { OUT } else { BACK }, begun, moved.moved_bytes.abs_diff(away));
     }

@@ -54,23 +54,6 @@ struct Lent {
     area: Area,
     /// The number of its rooms that are taken.
     used: usize,
-    /// Its rooms that were not taken yet, the last one first. One that was given back is not taken again.
-    free: Vec<usize>,
-    /// True while the contents of the next suspension go there.
-    is_offered: bool,
-}
-
-impl Lent {
-    fn new(area: Area) -> Self {
-        Self { free: area.parts(CHUNK).collect(), area, used: 0, is_offered: false }
-    }
-
-    fn take(&mut self) -> Option<Room> {
-        let address = self.free.pop()?;
-        self.used += 1;
-        // SAFETY: a room of the area, which stays mapped while any is taken.
-        Some(unsafe { Room::of(&self.area, address) })
-    }
 }
 
 /// All host memory for contents of a session.
@@ -163,7 +146,7 @@ impl State {
             return None;
         }
         lent.used -= 1;
-        let is_over = lent.used == 0 && !lent.is_offered;
+        let is_over = lent.used == 0;
         Some(is_over.then(|| self.lent.remove(&first)).flatten().map(|lent| lent.area))
     }
 
@@ -186,17 +169,13 @@ fn rooms_of(block: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Pages {
-    /// Takes rooms: those of the file that is offered first, then those of the pool, and one after the other where that is possible. Their contents are
-    /// undefined.
+    /// Takes rooms: those of the pool first, and one after the other where that is possible. Their contents are undefined.
     ///
     /// Errors: the process gets no addresses. None is taken then.
     pub fn take(&self, count: usize) -> io::Result<Vec<Room>> {
         let mut rooms = Vec::new();
         rooms.try_reserve_exact(count).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mut state = self.state.lock();
-        let offered = state.lent.values().filter(|lent| lent.is_offered).map(|lent| lent.free.len()).sum();
-        let offered = count.min(offered);
-        let count = count - offered;
         let spare = count.saturating_sub(state.ready.len());
         let missing = spare.saturating_sub(state.spare.len());
         if missing > 0 {
@@ -204,9 +183,7 @@ impl Pages {
             state.spare.extend(area.parts(CHUNK));
             state.spare_areas.push(area);
         }
-        let offers = state.lent.values_mut().filter(|lent| lent.is_offered);
-        rooms.extend(offers.flat_map(|lent| std::iter::from_fn(move || lent.take())).take(offered));
-        while rooms.len() < offered + count - spare
+        while rooms.len() < count - spare
             && let Some(room) = state.take_ready()
         {
             rooms.push(room);
@@ -217,54 +194,6 @@ impl Pages {
         state.spare_used += spare;
         state.tidy();
         Ok(rooms)
-    }
-
-    /// Offers a file: the contents of the next suspension go there, as far as it has room. `None`: there is no such file any more.
-    pub fn offer(&self, area: Option<Area>) {
-        let mut state = self.state.lock();
-        state.lent.values_mut().for_each(|lent| lent.is_offered = false);
-        let unused = state.lent.iter().filter(|(_, lent)| lent.used == 0).map(|(&first, _)| first);
-        let unused: Vec<usize> = unused.collect();
-        let over: Vec<_> = unused.iter().map(|first| state.lent.remove(first)).collect();
-        if let Some(area) = area {
-            state.lent.insert(area.first_room(), Lent { is_offered: true, ..Lent::new(area) });
-        }
-        // Unmapping takes long.
-        drop(state);
-        drop(over);
-    }
-
-    /// Takes a file for [`Self::take_beside`], which is mapped already if the last suspension has used it. Returns the address of its first
-    /// room, and the number of bytes of all.
-    pub fn lend(&self, area: Area) -> (usize, u64) {
-        let mut state = self.state.lock();
-        let same = state.lent.iter().find(|(_, lent)| lent.area.is_of_same_file(&area));
-        let first = same.map_or(area.first_room(), |(&first, _)| first);
-        let lent = state.lent.entry(first).or_insert_with(|| Lent::new(area));
-        // It stays until no room is taken, and this counts for one.
-        lent.used += 1;
-        (first, lent.area.room_bytes())
-    }
-
-    /// Ends [`Self::lend`].
-    pub fn end_lending(&self, first: usize) {
-        let mut state = self.state.lock();
-        let Some(lent) = state.lent.get_mut(&first) else { return };
-        lent.used -= 1;
-        lent.is_offered = false;
-        let over = if lent.used == 0 { state.lent.remove(&first) } else { None };
-        drop(state);
-        drop(over);
-    }
-
-    /// Takes rooms of such a file, one after the other, for chunks that are elsewhere.
-    ///
-    /// Errors: it is too short. None is taken then.
-    pub fn take_beside(&self, first: usize, count: usize) -> io::Result<Vec<Room>> {
-        let mut state = self.state.lock();
-        let lent = state.lent.get_mut(&first).filter(|lent| lent.free.len() >= count);
-        let lent = lent.ok_or(io::ErrorKind::StorageFull)?;
-        Ok((0..count).filter_map(|_| lent.take()).collect())
     }
 
     /// Takes the rooms at these places of a file, whose contents are what the file has there.
@@ -283,8 +212,7 @@ impl Pages {
         let room = |place: &u64| unsafe { Room::of(&area, first + *place as usize) };
         let rooms = places.iter().map(room).collect();
         if used > 0 {
-            let lent = Lent { area, used, free: Vec::new(), is_offered: false };
-            self.state.lock().lent.insert(first, lent);
+            self.state.lock().lent.insert(first, Lent { area, used });
         }
         Ok(rooms)
     }

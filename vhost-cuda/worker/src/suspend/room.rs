@@ -4,10 +4,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 
 pub use vhost_cuda_common::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
-use vhost_cuda_common::pages::provide;
 
 /// The sizes of a room and of a block of them in bytes. A room is as large as the kernel's huge pages.
 pub const CHUNK: usize = CHUNK_BYTES as usize;
@@ -29,8 +27,6 @@ pub struct Room {
     is_registered: bool,
     /// True if it lies in a file of saved contents, and can only be read.
     is_saved: bool,
-    /// True if it lies in another file, which may have no pages there yet.
-    is_of_file: bool,
 }
 
 impl Room {
@@ -40,7 +36,7 @@ impl Room {
     ///
     /// The invariant.
     pub unsafe fn at(address: usize, is_registered: bool) -> Self {
-        Self { address, is_registered, is_saved: false, is_of_file: false }
+        Self { address, is_registered, is_saved: false }
     }
 
     /// The room at `address`, which is in `area`.
@@ -49,8 +45,7 @@ impl Room {
     ///
     /// The invariant.
     pub unsafe fn of(area: &Area, address: usize) -> Self {
-        let is_of_file = area.file.is_some() && !area.is_saved;
-        Self { address, is_registered: false, is_saved: area.is_saved, is_of_file }
+        Self { address, is_registered: false, is_saved: area.is_saved }
     }
 
     /// Its address.
@@ -68,12 +63,6 @@ impl Room {
         self.is_saved
     }
 
-    /// Returns whether it lies in a file that can be written.
-    #[cfg(test)]
-    pub fn is_of_file(self) -> bool {
-        self.is_of_file
-    }
-
     /// Returns whether `other` begins where this room ends, in the same registered block.
     pub fn is_before(self, other: Self) -> bool {
         let is_one_block = self.address / BLOCK == other.address / BLOCK;
@@ -82,21 +71,13 @@ impl Room {
 
     /// Stores a chunk.
     ///
-    /// Errors: it lies in a file, for which the kernel has no page.
-    ///
     /// # Safety
     ///
     /// The room must be taken ([`super::pages::Pages::take`]), and nobody else may use it meanwhile.
-    pub unsafe fn store(self, chunk: &[u8]) -> io::Result<()> {
+    pub unsafe fn store(self, chunk: &[u8]) {
         assert!(chunk.len() == CHUNK && !self.is_saved, "a whole chunk, to a room that can be written");
-        // Where the file system is full, writing would end this process by a signal.
-        // SAFETY: a room in an area (invariant); the caller vouches for the rest.
-        if self.is_of_file && !unsafe { fill(self.address, CHUNK) } {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
         // SAFETY: as long as a chunk (invariant); the caller vouches for the rest.
         unsafe { std::ptr::copy_nonoverlapping(chunk.as_ptr(), self.address as *mut u8, CHUNK) }
-        Ok(())
     }
 
     /// Copies the chunk to a buffer.
@@ -162,8 +143,6 @@ impl Room {
 pub struct Area {
     base: usize,
     bytes: usize,
-    /// The device and the number of its file, if it has one.
-    file: Option<(u64, u64)>,
     /// True for a file of saved contents, which can only be read.
     is_saved: bool,
 }
@@ -186,7 +165,7 @@ impl Area {
         // A hint: fewer faults and fewer page tables.
         // SAFETY: the new mapping.
         unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
-        Ok(Self { base: base as usize, bytes, file: None, is_saved: false })
+        Ok(Self { base: base as usize, bytes, is_saved: false })
     }
 
     /// Maps a file in memory of the daemon's, which has sealed its length, or of the operator's. It has a room for each whole chunk.
@@ -209,13 +188,11 @@ impl Area {
     }
 
     fn map(file: &File, protection: libc::c_int) -> io::Result<Self> {
-        let about = file.metadata()?;
-        let count = about.len() / CHUNK_BYTES;
+        let count = file.metadata()?.len() / CHUNK_BYTES;
         if count == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut area = Self::new(count as usize, CHUNK)?;
-        area.file = Some((about.dev(), about.ino()));
+        let area = Self::new(count as usize, CHUNK)?;
         let (first, bytes) = (area.first_room() as *mut _, area.bytes - CHUNK);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: it replaces a part of the new mapping, which nobody uses. The file stays as long as it is.
@@ -226,11 +203,6 @@ impl Area {
         // SAFETY: as in `new`.
         unsafe { libc::madvise(first, bytes, libc::MADV_HUGEPAGE) };
         Ok(area)
-    }
-
-    /// Returns whether both are of one file.
-    pub fn is_of_same_file(&self, other: &Self) -> bool {
-        self.file.is_some() && self.file == other.file
     }
 
     /// Returns the address of the first of its rooms, if it has such.
@@ -276,21 +248,6 @@ pub unsafe fn fill(address: usize, bytes: usize) -> bool {
         unsafe { ((address + offset) as *mut u8).write_volatile(0) };
     }
     true
-}
-
-/// The same for rooms of a file in memory, with huge pages where the kernel has some.
-///
-/// # Safety
-///
-/// As for [`fill`]; the addresses are those of rooms that can be written.
-pub unsafe fn fill_of_file(address: usize, bytes: usize) -> bool {
-    // SAFETY: the caller vouches for rooms, which lie at multiples of their size, in a mapping of a file.
-    let provided = unsafe { provide(address, bytes) };
-    match provided {
-        // SAFETY: as for this function.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => unsafe { fill(address, bytes) },
-        provided => provided.is_ok(),
-    }
 }
 
 /// Gives the pages at these addresses back to the kernel.

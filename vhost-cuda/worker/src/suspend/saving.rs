@@ -14,7 +14,6 @@ use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 
 use log::debug;
-use parking_lot::Mutex;
 use vhost_cuda_common::link::{ALREADY_SAVED, Frame, TO_LOAD, TO_SAVE, TO_SAVED, pool_of};
 use vhost_cuda_common::parts::{self, Contents, kind, malformed, read_rows};
 use vhost_cuda_common::recipes::Description;
@@ -27,7 +26,7 @@ use super::store::{Name, Store};
 use super::suspended::Suspended;
 use crate::state::SessionState;
 
-/// Keeps a file or a socket for the contents of the next request, or a file for those of the next suspension.
+/// Keeps a file or a socket for the contents of the next request.
 pub fn lend(session: &SessionState, frame: &mut Frame) {
     let way = frame.file.take().and_then(|file| match file.metadata() {
         Ok(metadata) if metadata.file_type().is_socket() => Some(Way::Card(OwnedFd::from(file).into())),
@@ -39,9 +38,6 @@ pub fn lend(session: &SessionState, frame: &mut Frame) {
                 .map(Way::Memory)
         }
     });
-    if frame.header.id == 0 {
-        return session.suspension.pages.offer(way.and_then(Way::memory));
-    }
     *session.suspension.lent.lock() = way.map(|way| (frame.header.id, way));
 }
 
@@ -116,7 +112,7 @@ fn save(now: &mut Suspended, mut file: File, area: Area) -> io::Result<u64> {
     now.written = None;
     let mut name = Name::default();
     getrandom::fill(&mut name).map_err(|_| io::ErrorKind::Other)?;
-    let bytes = write_places(&mut file, name, &mut now.store, area, true)?;
+    let bytes = write_places(&mut file, name, &mut now.store, area)?;
     now.written = Some(name);
     Ok(bytes)
 }
@@ -138,26 +134,18 @@ pub fn write(mut to: impl Write, name: Name, store: &Store) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Moves all contents to a file, and writes the places of those that are there, in any order. Returns their bytes.
+/// Moves all contents to a file, and writes their places. Returns their bytes.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`].
-pub fn write_places(
-    mut to: impl Write + Send,
-    name: Name,
-    store: &mut Store,
-    area: Area,
-    has_pages: bool,
-) -> io::Result<u64> {
+pub fn write_places(mut to: impl Write, name: Name, store: &mut Store, area: Area) -> io::Result<u64> {
     let mut steps = Steps::begin();
-    let bytes = store.stored_bytes();
-    let head = Contents { name, chunks: bytes / CHUNK_BYTES };
-    parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
-    // The other end works on these chunks while the next ones move.
-    let to = Mutex::new(to);
-    store.move_to(area, has_pages, |places| parts::write_rows(&mut *to.lock(), kind::PLACES, places))?;
+    let places = store.move_to(area)?;
     steps.end("contents are in a file");
-    parts::write(&mut to.into_inner(), kind::END, &[])?;
-    Ok(bytes)
+    let head = Contents { name, chunks: places.len() as u64 };
+    parts::write(&mut to, kind::CONTENTS, &[head.as_bytes()])?;
+    parts::write_rows(&mut to, kind::PLACES, &places)?;
+    parts::write(&mut to, kind::END, &[])?;
+    Ok(head.chunks * CHUNK_BYTES)
 }
 
 /// Reads the contents of that name, all of which are away. With `area` they are there, and the stream has their places.
@@ -213,7 +201,7 @@ pub fn load_after(
         let room = (chunk.len() == CHUNK).then(|| store.arrive(u64::from_le_bytes(*address))).flatten();
         let room = room.ok_or_else(|| malformed("a chunk is of no memory that is away"))?;
         // SAFETY: the room was taken for this chunk, and nobody else uses it.
-        unsafe { room.store(chunk) }?;
+        unsafe { room.store(chunk) };
     }
 }
 
@@ -239,7 +227,7 @@ mod tests {
         let pieces = store.prepare(&parts, &[[1; 2], [0; 2], [3; 2], [4; 2]], [0; 2]).unwrap();
         for (piece, byte) in pieces.iter().zip(1..) {
             // SAFETY: a room of the store for this chunk.
-            unsafe { piece.room.unwrap().store(&vec![byte; CHUNK]) }.unwrap();
+            unsafe { piece.room.unwrap().store(&vec![byte; CHUNK]) };
         }
         assert_eq!(pieces.len(), 3);
         store
@@ -299,7 +287,7 @@ mod tests {
         let (mut store, file) = (stored(), file(4));
         let before = contents(&store);
         let mut stream = Vec::new();
-        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file), false).unwrap(), 3 * CHUNK_BYTES);
+        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file)).unwrap(), 3 * CHUNK_BYTES);
         assert_eq!(contents(&store), before, "they stay until they are safe");
         let mut byte = [0];
         for (place, first) in [(0, 1), (1, 2), (2, 3), (3, 0)] {
@@ -318,54 +306,6 @@ mod tests {
         }
         drop(other);
         assert_eq!(contents(&store), before, "one that ends takes nothing from the others");
-    }
-
-    #[test]
-    fn contents_that_are_in_the_file_stay_where_they_are() {
-        let (pages, file) = (Arc::new(Pages::default()), file(4));
-        let blocks = || file.metadata().unwrap().blocks() * 512 / CHUNK_BYTES;
-        pages.offer(Some(area(&file)));
-        let mut store = filled(&pages, 2);
-        pages.offer(None);
-        assert_eq!(blocks(), 2);
-        let before = contents(&store);
-        let rooms: Vec<_> = store.stored().collect();
-        // The next chunk is elsewhere.
-        let more = [(AT, 2 * CHUNK_BYTES), (AT + 64 * CHUNK_BYTES, CHUNK_BYTES)];
-        let pieces = store.prepare(&more, &[[1; 2], [2; 2], [9; 2]], [0; 2]).unwrap();
-        // SAFETY: a room of the store for this chunk.
-        unsafe { pieces[0].room.unwrap().store(&vec![9; CHUNK]) }.unwrap();
-        assert_eq!((pieces.len(), blocks()), (1, 2));
-        let mut stream = Vec::new();
-        assert_eq!(write_places(&mut stream, NAME, &mut store, area(&file), false).unwrap(), 3 * CHUNK_BYTES);
-        assert_eq!((&store.stored().collect::<Vec<_>>()[..2], blocks()), (&rooms[..], 3));
-        assert_eq!(contents(&store), [&before[..], &[(AT + 64 * CHUNK_BYTES, 9, 9)]].concat());
-        let mut other = store;
-        other.leave();
-        load(&stream[..], NAME, &mut other, Some(area(&file))).unwrap();
-        assert_eq!(contents(&other).len(), 3);
-        // A file that was offered, and that the suspension has not used, is no more than that.
-        pages.offer(Some(area(&self::file(4))));
-        pages.offer(None);
-        assert!(!filled(&pages, 1).stored().any(|(_, room)| room.is_of_file()));
-        // One that is too short takes the first chunks.
-        pages.offer(Some(area(&self::file(1))));
-        let store = filled(&pages, 2);
-        let of_file: Vec<bool> = store.stored().map(|(_, room)| room.is_of_file()).collect();
-        assert_eq!(of_file, [true, false]);
-    }
-
-    /// A store of so many chunks.
-    fn filled(pages: &Arc<Pages>, chunks: u64) -> Store {
-        let mut store = Store::new(pages);
-        let digests: Vec<_> = (1..=chunks).map(|digest| [digest; 2]).collect();
-        for (piece, byte) in
-            store.prepare(&[(AT, chunks * CHUNK_BYTES)], &digests, [0; 2]).unwrap().iter().zip(1..)
-        {
-            // SAFETY: a room of the store for this chunk.
-            unsafe { piece.room.unwrap().store(&vec![byte; CHUNK]) }.unwrap();
-        }
-        store
     }
 
     #[test]
@@ -396,7 +336,7 @@ mod tests {
         let [changed] = pieces[..] else { panic!("{pieces:?}") };
         assert!(changed.address == AT && !changed.room.unwrap().is_saved());
         // SAFETY: a room of the store for this chunk.
-        unsafe { changed.room.unwrap().store(&vec![9; CHUNK]) }.unwrap();
+        unsafe { changed.room.unwrap().store(&vec![9; CHUNK]) };
         assert_eq!(contents(&stores[0]), [(AT, 9, 9), (AT + 64 * CHUNK_BYTES, 3, 3)]);
         assert_eq!(contents(&stores[1]), before);
         let mut byte = [0];
@@ -421,7 +361,7 @@ mod tests {
     fn a_file_that_is_too_short_takes_nothing() {
         let mut store = stored();
         let before = contents(&store);
-        assert!(write_places(Vec::new(), NAME, &mut store, area(&file(2)), false).is_err());
+        assert!(write_places(&mut Vec::new(), NAME, &mut store, area(&file(2))).is_err());
         assert_eq!(contents(&store), before);
         let short = memory_file(c"contents").unwrap();
         short.set_len(CHUNK_BYTES - 1).unwrap();
@@ -432,7 +372,7 @@ mod tests {
     fn wrong_places_change_nothing() {
         let (mut store, file) = (stored(), file(4));
         let mut stream = Vec::new();
-        write_places(&mut stream, NAME, &mut store, area(&file), false).unwrap();
+        write_places(&mut stream, NAME, &mut store, area(&file)).unwrap();
         let before = contents(&store);
         store.leave();
         let place =

@@ -275,8 +275,7 @@ impl Carrier for FakeCarrier<'_> {
             for index in 0..chunks {
                 let contents = state.at(self.1, address + index as u64 * CHUNK_BYTES)?;
                 // SAFETY: as many rooms as there are chunks (`Carrier::fetch_to`).
-                unsafe { Room::at(room.address() + index * CHUNK_BYTES as usize, true).store(contents) }
-                    .unwrap();
+                unsafe { Room::at(room.address() + index * CHUNK_BYTES as usize, true).store(contents) };
             }
             Ok(())
         })

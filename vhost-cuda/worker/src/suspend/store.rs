@@ -9,6 +9,7 @@ mod ahead;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -16,15 +17,13 @@ use vhost_cuda_common::parts::{Place, malformed};
 
 use super::digests::Digest;
 use super::pages::Pages;
-use super::room::{Area, CHUNK, CHUNK_BYTES, Room, fill, fill_of_file};
+use super::room::{Area, CHUNK, CHUNK_BYTES, Room, fill};
 use super::transfer::Piece;
 
 /// The name of contents that have left host memory.
 pub type Name = [u8; 16];
 /// The maximum number of threads that copy contents to a file: the kernel provides its pages meanwhile.
 const MAX_THREADS: usize = 12;
-/// The number of chunks for which a thread lets the kernel provide pages at once.
-const TOGETHER: usize = 64;
 
 /// A chunk of a part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,74 +201,35 @@ impl Store {
         chunk.room
     }
 
-    /// Moves all contents to a file, but those that are there. Hands their places to `done`, from several threads, as they are known. Each chunk
-    /// is in one of both all the time, so this takes little more host memory. If the file `has_pages`, nothing is done for them to be huge.
+    /// Moves all contents to a file. Returns their places there. Each chunk is in one of both all the time, so this takes little more host
+    /// memory.
     ///
-    /// Errors: the file is too short, the host has no memory, and those of `done`. All contents are there, some of them in the file.
-    pub fn move_to(
-        &mut self,
-        area: Area,
-        has_pages: bool,
-        done: impl Fn(&[Place]) -> io::Result<()> + Sync,
-    ) -> io::Result<()> {
-        let pages = self.pages.clone();
-        let (first, bytes) = pages.lend(area);
-        let provide = if has_pages { fill } else { fill_of_file };
-        let moved = self.move_to_rooms(&pages, (first, bytes), provide, done);
-        pages.end_lending(first);
-        moved
-    }
-
-    fn move_to_rooms(
-        &mut self,
-        pages: &Pages,
-        (first, bytes): (usize, u64),
-        provide: unsafe fn(usize, usize) -> bool,
-        done: impl Fn(&[Place]) -> io::Result<()> + Sync,
-    ) -> io::Result<()> {
-        let offset = |room: Room| room.address().checked_sub(first).map(|offset| offset as u64);
-        let (mut there, mut rooms) = (Vec::new(), Vec::<(u64, &mut Room)>::new());
-        for (base, contents) in &mut self.contents {
-            for (address, chunk) in (*base..).step_by(CHUNK).zip(&mut contents.chunks) {
-                let Some(room) = &mut chunk.room else { continue };
-                match offset(*room).filter(|offset| *offset < bytes) {
-                    Some(offset) => there.push(Place { address, offset }),
-                    None => rooms.push((address, room)),
-                }
-            }
-        }
-        done(&there)?;
-        let others = pages.take_beside(first, rooms.len())?;
-        let mut moves: Vec<_> = rooms.into_iter().zip(others).collect();
+    /// Errors: the file is too short, or the host has no memory. All contents are there, some of them in the file.
+    pub fn move_to(&mut self, area: Area) -> io::Result<Vec<Place>> {
+        let (pages, first) = (&self.pages, area.first_room());
+        let chunks = self.contents.values_mut().flat_map(|contents| &mut contents.chunks);
+        let rooms: Vec<&mut Room> = chunks.filter_map(|chunk| chunk.room.as_mut()).collect();
+        let places: Vec<u64> = (0..rooms.len() as u64).map(|index| index * CHUNK_BYTES).collect();
         let threads = thread::available_parallelism().map_or(1, |count| count.get());
-        let threads = threads.clamp(1, MAX_THREADS).min(moves.len().div_ceil(TOGETHER));
-        let (left, failure) = (Mutex::new(moves.chunks_mut(TOGETHER)), Mutex::new(None));
+        let threads = threads.clamp(1, MAX_THREADS).min(rooms.len());
+        let left = Mutex::new(rooms.into_iter().zip(pages.take_of(area, &places)?));
+        let has_failed = AtomicBool::new(false);
         let next = || left.lock().next();
-        let move_some = |some: &mut [((u64, &mut Room), Room)]| {
-            if failure.lock().is_some() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            // SAFETY: rooms that were taken one after the other, and that nobody uses yet.
-            if !unsafe { provide(some[0].1.address(), some.len() * CHUNK) } {
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-            // SAFETY: rooms of this store, which is borrowed: each pair is one thread's.
-            some.iter_mut().try_for_each(|((_, room), other)| unsafe { other.copy_from(**room) })?;
-            let place = |((address, _), other): &((u64, &mut Room), Room)| Place {
-                address: *address,
-                offset: (other.address() - first) as u64,
-            };
-            let places: Vec<Place> = some.iter().map(place).collect();
-            some.iter_mut().for_each(|((_, room), other)| std::mem::swap(*room, other));
-            done(&places)
-        };
         let run = || {
-            while let Some(some) = next() {
-                if let Err(error) = move_some(some) {
-                    failure.lock().get_or_insert(error);
+            while let Some((room, other)) = next() {
+                // SAFETY: a room that was taken, and that nobody uses yet.
+                if has_failed.load(Ordering::Relaxed) || !unsafe { fill(other.address(), CHUNK) } {
+                    has_failed.store(true, Ordering::Relaxed);
+                    pages.give(other);
+                    continue;
                 }
-                // What is in neither place any more.
-                some.iter().for_each(|(_, other)| pages.give(*other));
+                // SAFETY: rooms of this store, which is borrowed: each pair is one thread's.
+                if unsafe { other.copy_from(*room) }.is_err() {
+                    has_failed.store(true, Ordering::Relaxed);
+                    pages.give(other);
+                    continue;
+                }
+                pages.give(std::mem::replace(room, other));
             }
         };
         thread::scope(|scope| {
@@ -279,7 +239,11 @@ impl Store {
             }
             run();
         });
-        failure.into_inner().map_or(Ok(()), Err)
+        if has_failed.into_inner() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let place = |(address, room): (u64, Room)| Place { address, offset: (room.address() - first) as u64 };
+        Ok(self.stored().map(place).collect())
     }
 
     /// Takes the contents of all chunks that are away from a file, where they are at these places.
@@ -368,7 +332,7 @@ mod tests {
         let pieces = store.prepare(&[(0, 2 * CHUNK_BYTES)], &[[1, 1], ZEROS], ZEROS).unwrap();
         let chunk = vec![7; CHUNK_BYTES as usize];
         // SAFETY: the store lives, and there is no other thread.
-        unsafe { pieces[0].room.unwrap().store(&chunk) }.unwrap();
+        unsafe { pieces[0].room.unwrap().store(&chunk) };
         let chunks: Vec<_> = store.chunks(0).collect();
         assert_eq!((chunks[0], chunks.len()), ((pieces[0], [1, 1]), 2));
         assert_eq!(chunks[1], (Piece { address: CHUNK_BYTES, room: None }, ZEROS));
