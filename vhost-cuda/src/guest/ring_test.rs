@@ -124,5 +124,4 @@ fn chains_move_with_the_guest() {
     assert!(ring.has_inherited(), "sessions may not go on before they have their chains");
     ring.taken_up();
     assert!(!ring.has_inherited());
-    assert!(!ring.has_inherited());
 }
