@@ -273,7 +273,7 @@ impl<'a> Exchange<'a> {
         mix(mix(key, scalars), self.front.settings.load(Ordering::Relaxed))
     }
 
-    /// Returns the graph among the arguments; 0 if there is none.
+    /// Returns the handle of the graph that the call gets as an argument, or 0 if no argument is a graph.
     fn graph(&self) -> u64 {
         let mut arguments = self.call.parameters.iter().zip(self.given);
         let graph = arguments.find(|(parameter, _)| matches!(parameter.kind, Kind::Graph));

@@ -58,7 +58,7 @@ impl<W: Write> Records<W> {
     }
 }
 
-/// What is known of a session.
+/// How far the contents of one session have gone ahead.
 #[derive(Default)]
 struct Progress {
     has_begun: bool,

@@ -79,7 +79,7 @@ pub struct Entered {
 pub struct Executor {
     inbox: Sender<Message>,
     waits: Arc<Waits>,
-    /// Whether it waits for another guest thread.
+    /// The sign that the guest thread has ended, and the executor waits for another one.
     pub waiting: Waiting,
 }
 

@@ -36,7 +36,7 @@ use crate::state::SessionState;
 
 /// The maximum number of chunks whose digests are computed while the table of memory is locked.
 const LOOK: usize = 512;
-/// The bytes of a suspended session's contents that are copied at a time, in chunks.
+/// The number of chunks of a suspended session that are copied at a time.
 const SOME: usize = 8;
 
 /// A chunk of the session's memory.

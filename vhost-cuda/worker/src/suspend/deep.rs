@@ -139,7 +139,7 @@ impl Deep {
         let has_pools = self.again.0.iter().any(|step| step.key.class == Class::Pool);
         for &device in self.devices.iter().filter(|_| has_pools) {
             if let Ok((pool,)) = gpu.cuDeviceGetDefaultMemPool(device) {
-                // What is freed there may be kept, whatever contexts end.
+                // The default pool outlives all contexts, and may keep memory that the program has freed.
                 let _ = gpu.cuMemPoolTrimTo(pool, 0);
             }
         }
