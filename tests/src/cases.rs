@@ -188,6 +188,7 @@ pub const CASES: &[Case] = &[
     Case::new("templates"),
     Case::new("struct_by_value"),
     Case::new("symbols"),
+    Case::new("copied_symbols"),
     Case::new("own_variables"),
     Case::new("managed_memory"),
     Case::new("managed_moves"),

@@ -6,7 +6,7 @@
 //! answer cudaErrorCallRequiresNewerDriver. The functions are those of `cuda_abi::prototypes!`, with this library's
 //! types of handles.
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_char};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::OnceLock;
@@ -87,3 +87,23 @@ macro_rules! driver {
     )* };
 }
 cuda_abi::prototypes!(driver);
+
+/// As `cuLibraryGetGlobal`, but the address is for copies of the contents only. Only this project's libcuda has it.
+///
+/// # Safety
+/// Those of `cuLibraryGetGlobal`.
+pub unsafe fn virtio_cuda_library_variable(
+    address: *mut CUdeviceptr,
+    bytes: *mut usize,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Result {
+    type Function =
+        unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> cudaError_t;
+    static SLOT: Slot = Slot::new(c"virtio_cuda_library_variable");
+    let found = SLOT.address()?;
+    // SAFETY: the address belongs to the function of this name in this project's libcuda, whose C signature is this one.
+    let function = unsafe { core::mem::transmute::<*mut c_void, Function>(found) };
+    // SAFETY: the caller's promise.
+    unsafe { function(address, bytes, library, name) }.check()
+}

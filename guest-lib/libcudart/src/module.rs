@@ -16,7 +16,9 @@ use cuda_abi::TraceArguments;
 use crate::abi::driver::{CU_LIBRARY_BINARY_IS_PRESERVED, CU_MODULE_EAGER_LOADING};
 use crate::abi::{CUdeviceptr, CUfunction, CUkern_st, CUkernel, CUlib_st, CUlibrary};
 use crate::driver;
-use crate::error::{Result, cudaErrorInvalidDeviceFunction, cudaErrorInvalidSymbol};
+use crate::error::{
+    Result, cudaErrorCallRequiresNewerDriver, cudaErrorInvalidDeviceFunction, cudaErrorInvalidSymbol,
+};
 use crate::registry;
 
 /// One registered image.
@@ -228,6 +230,25 @@ impl Variable {
             }
         }?;
         Ok((address, size))
+    }
+
+    /// As [`Self::locate`], for copies: the address is not the program's, so that it may be another one after the session has moved.
+    pub fn locate_for_copies(&self) -> Result<(CUdeviceptr, usize)> {
+        if !self.pointer.is_null() {
+            return self.locate();
+        }
+        let library = self.module.library()?;
+        let (mut address, mut size) = (0, 0);
+        // SAFETY: a library of the driver's, a string that ends with NUL, valid places for the answers.
+        let found = unsafe {
+            driver::virtio_cuda_library_variable(&mut address, &mut size, library, self.name.as_ptr())
+        };
+        match found {
+            Ok(()) => Ok((address, size)),
+            // NVIDIA's libcuda.
+            Err(cudaErrorCallRequiresNewerDriver) => self.locate(),
+            Err(error) => Err(error),
+        }
     }
 
     /// Allocates a managed variable's address. Does nothing for other variables or if it has one.

@@ -15,6 +15,13 @@ pub const FIRST_HANDLE: u64 = 0x1000;
 /// alignment.
 pub const HANDLE_STEP: u64 = 16;
 
+/// Variables that the guest library copies by their names have these numbers, each a multiple of [`VARIABLE_STEP`] above the first one.
+/// In copies, the number with an offset in the variable stands for its address, which the guest does not know then. No memory has
+/// such an address.
+pub const FIRST_VARIABLE: u64 = 1 << 62;
+/// The maximum length of such a variable, in bytes.
+pub const VARIABLE_STEP: u64 = 1 << 40;
+
 /// Defines types of handles, which cross as numbers.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => { $(
@@ -47,6 +54,8 @@ handles! {
     LibraryId;
     /// `CUkernel` or `CUfunction`: the driver accepts either.
     FunctionId;
+    /// A variable of a library in a context, by its name. See [`FIRST_VARIABLE`].
+    VariableId;
     /// `CUstream`; 0, 1 (legacy) and 2 (per thread) are CUDA's own.
     StreamId;
     /// `CUevent`.

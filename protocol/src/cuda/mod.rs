@@ -26,7 +26,7 @@ pub use value::*;
 pub use variable::*;
 
 /// Version of the call table: the newest one that any row is of.
-pub const CALL_TABLE_VERSION: u32 = 6;
+pub const CALL_TABLE_VERSION: u32 = 7;
 
 /// The oldest version that this release still agrees on. Guest library and worker agree on the newest version that both
 /// know ([`agreed_version`]), and use its calls only.

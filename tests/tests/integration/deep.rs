@@ -22,12 +22,13 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good, start};
 
 /// Programs that are suspended deeply at random moments.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 15] = [
     "copies",
     "four_threads",
     "threads_share",
     "pinned_memory",
     "own_variables",
+    "copied_symbols",
     "events_streams",
     "kept_graphs",
     "kept_library_graphs",

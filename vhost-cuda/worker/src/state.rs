@@ -30,6 +30,7 @@ use super::objects::contexts::Contexts;
 use super::objects::graphs::Graphs;
 use super::objects::images::Images;
 use super::objects::linker::Links;
+use super::objects::named::NamedVariables;
 use super::objects::resources::DevResources;
 use super::outstanding::OutstandingCalls;
 use super::profile::Profile;
@@ -63,6 +64,8 @@ pub struct SessionState {
     pub contexts: Contexts,
     /// All other objects with handles.
     pub objects: Objects,
+    /// Variables that the guest copies by their names.
+    pub variables: NamedVariables,
     /// Resources of devices that were reported to the guest.
     pub resources: DevResources,
     /// Copies of guest pages.
@@ -231,6 +234,7 @@ impl SessionState {
             output,
             contexts: Contexts::default(),
             objects: Objects::default(),
+            variables: NamedVariables::default(),
             resources: DevResources::default(),
             copies: Engine::new(limits.copy_threads),
             copy_time: CopyTime::default(),

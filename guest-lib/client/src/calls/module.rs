@@ -492,3 +492,23 @@ pub fn library_load_known(
         Wire::take,
     )
 }
+
+/// Bulk in: the name. Gives a variable of the library in the current context the number `variable`, with which it is copied.
+pub fn library_variable(
+    call: &mut Call<'_>,
+    library: LibraryId,
+    variable: VariableId,
+) -> Result<u64, CudaError> {
+    let mut touched = call.touched(Opcode::library_variable);
+    touched.add(&library);
+    touched.add(&variable);
+    call.run(
+        Opcode::library_variable,
+        &touched,
+        |writer| {
+            Wire::put(&library, writer)?;
+            Wire::put(&variable, writer)
+        },
+        Wire::take,
+    )
+}

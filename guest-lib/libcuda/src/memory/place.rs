@@ -3,6 +3,7 @@
 //! The kind of memory at an address, and the program's and the GPU's address of it.
 
 use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::FIRST_VARIABLE;
 
 use crate::entry::Api;
 use crate::state::memory::ranges::{HostKind, HostRange};
@@ -62,12 +63,14 @@ impl Place {
 
     /// Refuses invalid addresses before the program's CPU accesses them.
     pub fn check(self, bytes: u64) -> Result<(), CudaError> {
-        let (first, lowest) = match self {
-            Self::Device(device) => (device, 1),
-            Self::Pinned { host, .. } | Self::Pageable(host) => (host, LOWEST_ADDRESS),
+        let (first, lowest, highest) = match self {
+            // The worker knows its length.
+            Self::Device(variable) if variable >= FIRST_VARIABLE => (variable, FIRST_VARIABLE, u64::MAX),
+            Self::Device(device) => (device, 1, HIGHEST_ADDRESS),
+            Self::Pinned { host, .. } | Self::Pageable(host) => (host, LOWEST_ADDRESS, HIGHEST_ADDRESS),
         };
         let end = first.checked_add(bytes);
-        if first >= lowest && end.is_some_and(|end| end <= HIGHEST_ADDRESS) {
+        if first >= lowest && end.is_some_and(|end| end <= highest) {
             Ok(())
         } else {
             Err(CudaError::INVALID_VALUE)

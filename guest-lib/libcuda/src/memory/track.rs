@@ -3,6 +3,7 @@
 //! New device memory comes into the table of addresses.
 
 use virtio_cuda_client::CudaError;
+use virtio_cuda_client::protocol::FIRST_VARIABLE;
 
 use crate::entry::Api;
 use crate::state::memory::ranges::DeviceRange;
@@ -38,7 +39,10 @@ impl Api {
             pool,
             reachable: true,
         });
-        memory.claims.claim(start, bytes);
+        // A number of a variable is no address.
+        if start < FIRST_VARIABLE {
+            memory.claims.claim(start, bytes);
+        }
         Ok(())
     }
 

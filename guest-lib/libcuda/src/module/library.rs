@@ -3,12 +3,16 @@
 //! Libraries: device code for all contexts, and its kernels.
 
 use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use virtio_cuda_client::protocol::{FunctionId, LibraryId, ModuleId};
+use cuda_abi::TraceArguments;
+use virtio_cuda_client::protocol::{
+    FIRST_VARIABLE, FunctionId, LibraryId, ModuleId, VARIABLE_STEP, VariableId,
+};
 use virtio_cuda_client::transport::UserMemory;
 use virtio_cuda_client::{CudaError, calls};
 
-use crate::entry::Api;
+use crate::entry::{self, Api, CUresult, DefaultStream};
 use crate::entry_points;
 use crate::ffi::{HostPtr, In, Name, Out};
 use crate::handles::{Kind, check, new_handle};
@@ -55,6 +59,54 @@ fn get_global(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError
     let mut call = api.call().input(name.to_bytes());
     let (address, bytes, managed) = calls::cuLibraryGetGlobal(&mut call, LibraryId(library))?;
     api.note_variable(library, name, Variable { address: address.0, bytes }, managed != 0)
+}
+
+/// Returns a variable for copies only: a number in place of its address, so that the session can be made again in another worker, where
+/// the address is another one. Where a stream captures, where the program has asked for the address, and with a worker of the release
+/// before, it is the address.
+fn get_named(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {
+    static NEXT: AtomicU64 = AtomicU64::new(FIRST_VARIABLE);
+    check(Kind::Library, library)?;
+    let context = api.context()?;
+    if api.driver.captures.any() || api.driver.modules.variable(library, context.0, name)?.is_some() {
+        return get_global(api, library, name);
+    }
+    let key = (context.0, name.to_owned());
+    if let Some(variable) = api.driver.modules.with(library, |library| library.named.get(&key).copied())? {
+        return Ok(variable);
+    }
+    let address = NEXT.fetch_add(VARIABLE_STEP, Ordering::Relaxed);
+    let mut call = api.call().input(name.to_bytes());
+    let bytes = match calls::library_variable(&mut call, LibraryId(library), VariableId(address)) {
+        Ok(bytes) if bytes <= VARIABLE_STEP => bytes,
+        Ok(_) | Err(CudaError::NOT_SUPPORTED) => return get_global(api, library, name),
+        Err(error) => return Err(error),
+    };
+    let variable = Variable { address, bytes };
+    api.track_variable(variable, library);
+    api.driver.modules.with(library, |library| library.named.insert(key, variable))?;
+    Ok(variable)
+}
+
+/// As `cuLibraryGetGlobal`, for this project's runtime, which finds it with dlsym: the address is for copies of the contents only.
+/// Not part of CUDA.
+#[unsafe(no_mangle)]
+pub extern "C" fn virtio_cuda_library_variable(
+    dptr: Out<u64>,
+    bytes: Out<usize>,
+    library: u64,
+    name: Name,
+) -> CUresult {
+    entry::call(
+        const { &entry::Call::new("virtio_cuda_library_variable") },
+        DefaultStream::Legacy,
+        TraceArguments::new,
+        |api| {
+            let variable = get_named(api, library, &not_empty(&name)?)?;
+            dptr.set(variable.address)?;
+            bytes.set(variable.bytes as usize)
+        },
+    )
 }
 
 fn get_managed(api: Api, library: u64, name: &CStr) -> Result<Variable, CudaError> {

@@ -5,7 +5,7 @@ use core::ffi::{c_uint, c_void};
 use core::ptr;
 
 use super::copy::{Direction, Order, linear};
-use crate::abi::cudaStream_t;
+use crate::abi::{CUdeviceptr, cudaStream_t};
 use crate::error::{Result, cudaErrorInvalidMemcpyDirection, cudaErrorInvalidValue};
 use crate::module::variable_of;
 use crate::pointers::Out;
@@ -24,7 +24,7 @@ api! {
         state::context()?;
         let variable = variable_of(symbol)?;
         size.check()?;
-        size.set(variable.locate()?.1)
+        size.set(variable.locate_for_copies()?.1)
     }
 
     fn cudaMemcpyToSymbol, cudaMemcpyToSymbol_ptds(
@@ -60,9 +60,9 @@ unsafe fn to_symbol(
     if size == 0 {
         return Ok(());
     }
-    let dst = part(symbol, size, offset)?;
+    let dst = part_of(variable_of(symbol)?.locate_for_copies()?, size, offset)?;
     let direction = write_direction(kind)?;
-    // SAFETY: the program's memory has `size` bytes by this function's contract; `part` checked the variable's range.
+    // SAFETY: the program's memory has `size` bytes by this function's contract; `part_of` checked the variable's range.
     unsafe { linear(dst, src, size, direction, order) }
 }
 
@@ -80,9 +80,9 @@ unsafe fn from_symbol(
     if size == 0 {
         return Ok(());
     }
-    let src = part(symbol, size, offset)?;
+    let src = part_of(variable_of(symbol)?.locate_for_copies()?, size, offset)?;
     let direction = read_direction(kind)?;
-    // SAFETY: the program's memory has `size` bytes by this function's contract; `part` checked the variable's range.
+    // SAFETY: the program's memory has `size` bytes by this function's contract; `part_of` checked the variable's range.
     unsafe { linear(dst, src, size, direction, order) }
 }
 
@@ -104,7 +104,10 @@ pub fn read_direction(kind: c_uint) -> Result<Direction> {
 
 /// Returns the address of `size` bytes of a variable from `offset` on. Needs a context.
 pub fn part(symbol: *const c_void, size: usize, offset: usize) -> Result<*mut c_void> {
-    let (address, whole) = variable_of(symbol)?.locate()?;
+    part_of(variable_of(symbol)?.locate()?, size, offset)
+}
+
+fn part_of((address, whole): (CUdeviceptr, usize), size: usize, offset: usize) -> Result<*mut c_void> {
     if offset.checked_add(size).is_none_or(|end| end > whole) {
         return Err(cudaErrorInvalidValue);
     }

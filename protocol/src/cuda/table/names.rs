@@ -115,6 +115,7 @@ impl Opcode {
             0x0426 => Self::library_kernel_names,
             0x0480 => Self::module_load_known,
             0x0481 => Self::library_load_known,
+            0x0427 => Self::library_variable,
             0x0501 => Self::cuLaunchKernel,
             0x0502 => Self::cuLaunchKernelEx,
             0x0503 => Self::launch_updatable,
@@ -409,6 +410,7 @@ impl Opcode {
             Self::library_kernel_names => "library_kernel_names",
             Self::module_load_known => "module_load_known",
             Self::library_load_known => "library_load_known",
+            Self::library_variable => "library_variable",
             Self::cuLaunchKernel => "cuLaunchKernel",
             Self::cuLaunchKernelEx => "cuLaunchKernelEx",
             Self::launch_updatable => "launch_updatable",
@@ -596,6 +598,7 @@ impl Opcode {
     pub const fn since(self) -> u32 {
         match self {
             Self::cuDeviceGetCliqueCount => 5,
+            Self::library_variable => 7,
             Self::pool_memory_readers => 6,
             Self::vendor_load => 4,
             _ => 3,

@@ -247,6 +247,8 @@ pub enum Opcode {
     module_load_known = 0x0480,
     /// The same for `cuLibraryLoadData`.
     library_load_known = 0x0481,
+    /// Bulk in: the name. Gives a variable of the library in the current context the number `variable`, with which it is copied.
+    library_variable = 0x0427,
     /// Bulk in: the packed parameter block. Covers `cuLaunchKernelEx` and `cuLaunchCooperativeKernel` too.
     cuLaunchKernel = 0x0501,
     /// Bulk in: `attributes` times [`LaunchAttribute`], then the packed parameter block. For launches with

@@ -26,8 +26,15 @@ use crate::control::{Controlled, finish};
 use crate::{LIMIT, SETTLE, finish_case};
 
 /// Programs that move at random moments.
-const PROGRAMS: [&str; 6] =
-    ["copies", "four_threads", "threads_share", "pinned_memory", "own_variables", "events_streams"];
+const PROGRAMS: [&str; 7] = [
+    "copies",
+    "four_threads",
+    "threads_share",
+    "pinned_memory",
+    "own_variables",
+    "copied_symbols",
+    "events_streams",
+];
 /// A program runs until it has moved this often (`--rounds` changes it), at most `RUNS` times for each.
 const ENOUGH: u64 = 5;
 const RUNS: u64 = 60;

@@ -19,12 +19,13 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
 
 /// Programs that get other workers at random moments.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "copies",
     "four_threads",
     "threads_share",
     "pinned_memory",
     "own_variables",
+    "copied_symbols",
     "events_streams",
     "kept_graphs",
     "kept_library_graphs",

@@ -216,7 +216,9 @@ impl InTable for ModuleId {
 impl InTable for LibraryId {
     const HAS_PARTS: bool = true;
     fn forget(self, cx: &CallContext<'_>) {
-        cx.session.allocations().forget(|range| range.origin == Origin::LibraryGlobal(self.0));
+        let of_it = [Origin::LibraryGlobal(self.0), Origin::Named(self.0)];
+        cx.session.allocations().forget(|range| of_it.contains(&range.origin));
+        cx.session.variables.forget(self);
     }
 }
 impl InTable for MemoryPoolId {

@@ -155,6 +155,7 @@ pub fn dispatch(
         Opcode::library_kernel_names => module::library_kernel_names(cx, args, results),
         Opcode::module_load_known => module::module_load_known(cx, args, results),
         Opcode::library_load_known => module::library_load_known(cx, args, results),
+        Opcode::library_variable => module::library_variable(cx, args, results),
         Opcode::cuLaunchKernel => launch::cuLaunchKernel(cx, args, results),
         Opcode::cuLaunchKernelEx => launch::cuLaunchKernelEx(cx, args, results),
         Opcode::launch_updatable => launch::launch_updatable(cx, args, results),

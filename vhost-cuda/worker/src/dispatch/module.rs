@@ -476,3 +476,16 @@ pub fn library_load_known(
     let (known,): (u32,) = { image::load_known(cx, library, digest, bytes) }?;
     put(&known, results)
 }
+
+/// Bulk in: the name. Gives a variable of the library in the current context the number `variable`, with which it is copied.
+pub fn library_variable(
+    cx: &mut CallContext<'_>,
+    mut args: Reader<'_>,
+    results: &mut Writer<'_>,
+) -> CuResult<()> {
+    let library = take::<LibraryId>(&mut args)?;
+    let variable = take::<VariableId>(&mut args)?;
+    finish(args)?;
+    let (bytes,): (u64,) = { handlers::library_variable(cx, library, variable) }?;
+    put(&bytes, results)
+}

@@ -14,6 +14,7 @@ use crate::gpu::{
 };
 use crate::handlers::external::free_buffer;
 use crate::handlers::graph::capture::captures;
+use crate::handlers::module::variable::located;
 use crate::handlers::peer::{between, copy_in_stream};
 use crate::home::Home;
 use crate::memory::allocations::Origin;
@@ -353,6 +354,7 @@ pub fn upload(cx: &CallContext<'_>, dst: DevicePtr, stream: StreamId, waits: boo
     if bytes == 0 {
         return Ok(());
     }
+    let dst = located(cx, dst, raw)?;
     cx.check_copied(dst.0, bytes, true)?;
     copies(cx, raw).send(dst.0, &cx.bulk_in, waits)
 }
@@ -363,6 +365,7 @@ pub fn download(cx: &mut CallContext<'_>, src: DevicePtr, stream: CUstream) -> C
     if bytes == 0 {
         return Ok(());
     }
+    let src = located(cx, src, stream)?;
     cx.check_copied(src.0, bytes, false)?;
     let (copies, epoch) = (copies(cx, stream), cx.session.contexts.epoch());
     let signal = if cx.may_signal(bytes) { Some((&mut cx.thread.signal, epoch)) } else { None };
@@ -402,6 +405,7 @@ pub fn memcpy_wait(
     if bytes == 0 {
         return cx.gpu().cuStreamSynchronize(stream);
     }
+    let (dst, src) = (located(cx, dst, stream)?, located(cx, src, stream)?);
     let held = cx.session.hold([dst.0, src.0], bytes)?;
     let ends = between(cx, dst, src, stream)?;
     let is_default = stream.is_null() || stream == STREAM_LEGACY;

@@ -40,6 +40,7 @@ pub use launch::*;
 pub use memory::*;
 pub use memory_box::*;
 pub use module::link::*;
+pub use module::variable::library_variable;
 pub use nvml::*;
 pub use peer::*;
 pub use pool::share::*;

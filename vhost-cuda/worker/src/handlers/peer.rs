@@ -6,6 +6,7 @@ use virtio_cuda_protocol::cuda::{ContextId, DevicePtr, StreamId};
 use crate::call::CallContext;
 use crate::gpu::{CUcontext, CUstream, CuResult, CudaError, with_capture_relaxed};
 use crate::handlers::graph::capture::captures;
+use crate::handlers::module::variable::located;
 use crate::memory::allocations::Origin;
 
 /// Lets the current context reach memory of `peer`.
@@ -104,6 +105,7 @@ pub fn cuMemcpyAsync(
     stream: StreamId,
 ) -> CuResult<()> {
     let stream = cx.resolve(stream)?;
+    let (dst, src) = (located(cx, dst, stream)?, located(cx, src, stream)?);
     let Some(bytes) = checked(cx, dst, src, bytes)? else { return Ok(()) };
     let ends = between(cx, dst, src, stream)?;
     // SAFETY: both ranges were checked to be the session's.
@@ -112,6 +114,7 @@ pub fn cuMemcpyAsync(
 
 /// Copies inside the device, or between two of them after all earlier work of both.
 pub fn cuMemcpyDtoD_v2(cx: &mut CallContext<'_>, dst: DevicePtr, src: DevicePtr, bytes: u64) -> CuResult<()> {
+    let (dst, src) = (located(cx, dst, std::ptr::null_mut())?, located(cx, src, std::ptr::null_mut())?);
     let Some(bytes) = checked(cx, dst, src, bytes)? else { return Ok(()) };
     // SAFETY: both ranges were checked to be the session's.
     unsafe {

@@ -28,6 +28,8 @@ pub enum Origin {
     ModuleGlobal(u64),
     /// A variable of a library.
     LibraryGlobal(u64),
+    /// A variable of a library whose address the guest does not know. The range ends with the objects in a deep suspension.
+    Named(u64),
     /// Pages of the guest process, registered with the GPU.
     HostWindow,
     /// As `HostWindow`, read-only.

@@ -8,6 +8,7 @@ pub(super) mod images;
 pub(super) mod jit;
 mod link_thread;
 pub(super) mod linker;
+pub(super) mod named;
 mod object;
 mod recent;
 pub(super) mod resources;

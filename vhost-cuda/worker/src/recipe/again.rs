@@ -171,10 +171,16 @@ fn step(session: &SessionState, target: Target, key: Key, call: Call) -> Result<
         (None, Bulk::Bytes(bytes)) => bytes,
         (None, Bulk::Image(_)) => &[],
     };
-    let variables = match is_code && !bytes.is_empty() {
+    let mut variables = match is_code && !bytes.is_empty() {
         true => variable_names(bytes, target).ok_or_else(|| UNNAMED.to_owned())?,
         false => Vec::new(),
     };
+    if key.class == Class::Library {
+        // Also constants that a copy has changed.
+        variables.extend(session.variables.names_of(key.id));
+        variables.sort_unstable();
+        variables.dedup();
+    }
     Ok(Step { call, key, image, variables })
 }
 

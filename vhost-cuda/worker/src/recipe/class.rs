@@ -28,6 +28,8 @@ pub enum Class {
     Library,
     /// Functions and kernels.
     Function,
+    /// Variables of libraries that have numbers.
+    Variable,
     /// Arrays, planes of arrays, and levels of mipmapped arrays.
     Array,
     /// Mipmapped arrays.
@@ -105,6 +107,7 @@ impl Class {
             ("ModuleId", _) => Self::Module,
             ("LibraryId", _) => Self::Library,
             ("FunctionId", _) => Self::Function,
+            ("VariableId", _) => Self::Variable,
             ("ArrayId", _) => Self::Array,
             ("MipmappedArrayId", _) => Self::Mipmap,
             ("TexRefId", _) => Self::TextureReference,

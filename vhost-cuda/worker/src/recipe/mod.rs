@@ -264,6 +264,12 @@ fn find(session: &SessionState, key: &Key) -> Option<Identity> {
         Class::Module => in_table(&objects.modules),
         Class::Library => in_table(&objects.libraries),
         Class::Function => in_table(&objects.functions),
+        Class::Variable => {
+            // It lives as long as its library and its context, which may be another one of the same name after a reset.
+            let named = session.variables.get(id)?;
+            objects.libraries.weak(named.library.0)?;
+            find(session, &Key::of_context(named.context.0))
+        }
         Class::Array => in_table(&objects.arrays),
         Class::Mipmap => in_table(&objects.mipmaps),
         Class::TextureReference => in_table(&objects.texture_references),

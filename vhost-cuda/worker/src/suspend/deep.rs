@@ -121,6 +121,8 @@ impl Deep {
         let gpu = &session.gpu;
         // Memory stays in its tables while contexts end.
         session.suspension.makes_again.store(true, Ordering::Relaxed);
+        // Their addresses may be others when the library is loaded again.
+        session.allocations().forget(|range| matches!(range.origin, Origin::Named(_)));
         session.suspension.kernels.lock().clear();
         drop(session.preparing.end_graphs(gpu));
         let mut steps = Steps::begin();
@@ -322,7 +324,7 @@ fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
     let placed = session.placed.lock();
     let allocations = session.allocations();
     let mut reasons = allocations.ranges().filter_map(|range| match range.origin {
-        Origin::HostWindow | Origin::ReadOnlyWindow | Origin::Mapped => None,
+        Origin::HostWindow | Origin::ReadOnlyWindow | Origin::Mapped | Origin::Named(_) => None,
         Origin::Allocated if placed.has(range.base) => None,
         Origin::Allocated => Some("memory that cannot move is not kept"),
         Origin::AllocatedAsync(_) => Some("memory of pools is not kept"),

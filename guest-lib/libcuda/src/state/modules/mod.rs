@@ -31,6 +31,8 @@ pub struct Module {
     pub functions: HashMap<CString, u64>,
     /// Variables by context and name.
     pub variables: HashMap<(u64, CString), Variable>,
+    /// For a library: variables by context and name that have a number for copies instead of an address.
+    pub named: HashMap<(u64, CString), Variable>,
     /// For a library: its module in each context.
     pub modules: HashMap<u64, u64>,
     /// For a library: the function of each kernel in each context.
@@ -66,6 +68,7 @@ impl Modules {
         let mut modules = self.lock();
         for module in modules.values_mut() {
             module.variables.retain(|(of, _), _| *of != context);
+            module.named.retain(|(of, _), _| *of != context);
             module.modules.remove(&context);
             module.kernel_functions.retain(|(of, _), _| *of != context);
         }
