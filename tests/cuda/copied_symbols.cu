@@ -103,6 +103,7 @@ int main() {
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFreeHost(pinned));
     CHECK(cudaFree(device));
+    (void)cudaGetLastError();
     std::printf("wrong after resets: %u\n", wrong_after_resets());
     return 0;
 }
