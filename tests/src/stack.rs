@@ -264,9 +264,14 @@ impl Route {
 
     /// A way over virtio-user to a daemon that the caller started.
     pub fn through(stack: &Stack, daemon: Daemon) -> Self {
+        Self { daemon: Some(daemon), ..Self::to(stack) }
+    }
+
+    /// A way over virtio-user to a socket that the caller names.
+    pub fn to(stack: &Stack) -> Self {
         let libraries = stack.guest_libraries();
         let auditor = Some(libraries.join(AUDITOR));
-        Self { libraries: vec![libraries], auditor, daemon: Some(daemon), plain: false, _links: None }
+        Self { libraries: vec![libraries], auditor, daemon: None, plain: false, _links: None }
     }
 
     /// `program`, set up to go this way.

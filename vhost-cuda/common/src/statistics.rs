@@ -67,6 +67,7 @@ struct Page {
 
 /// Sums of a session's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Totals {
     /// Calls that were executed, failed ones included.
     pub calls: u64,

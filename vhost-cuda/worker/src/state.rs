@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -96,6 +96,8 @@ pub struct SessionState {
     /// True while the guest library has not sent a version of the call table that is known here: every call but
     /// `session_hello` is refused.
     pub refused: AtomicBool,
+    /// The version of the call table that both use, or 0 before `session_hello`.
+    pub call_table: AtomicU32,
     /// The order of records across lanes.
     pub order: Order,
     /// The gate of calls that need the device's memory.
@@ -249,6 +251,7 @@ impl SessionState {
             graphs: Graphs::default(),
             exec_callbacks: ExecCallbacks::default(),
             refused: AtomicBool::new(false),
+            call_table: AtomicU32::new(0),
             order: Order::default(),
             gate: Gate::default(),
             devices: (0..devices).map(|_| OnceLock::new()).collect(),

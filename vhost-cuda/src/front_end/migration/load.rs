@@ -207,7 +207,9 @@ impl<R: Read> Source<R> {
     fn next(&mut self, part: &mut Vec<u8>) -> io::Result<u16> {
         let found = parts::copy(&mut self.from, part)?;
         if found != kind::LOST && !kind::is_of_session(found) {
-            return Err(invalid("a part of a session is of another kind"));
+            let reason =
+                format!("a part of a session is of a kind ({found}) that this release does not know");
+            return Err(io::Error::new(ErrorKind::InvalidData, reason));
         }
         match (found, &mut self.whole) {
             (kind::ARRIVED, None) => return Err(invalid("no contents have come ahead")),

@@ -17,6 +17,7 @@ pub fn session_hello(cx: &mut CallContext<'_>, call_table_version: u32) -> CuRes
     let is_known = agreed_version(call_table_version) == Some(call_table_version);
     cx.session.refused.store(!is_known, Ordering::Relaxed);
     let answered = if is_known { call_table_version } else { CALL_TABLE_VERSION };
+    cx.session.call_table.store(if is_known { answered } else { 0 }, Ordering::Relaxed);
     let (driver_version,) = cx.gpu().cuDriverGetVersion()?;
     Ok((answered, driver_version, cx.session.devices.len() as u32))
 }

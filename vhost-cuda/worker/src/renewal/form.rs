@@ -4,6 +4,7 @@
 use std::io;
 
 use vhost_cuda_common::parts::malformed;
+use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::devices::name_of;
@@ -18,6 +19,10 @@ pub const MAY_PRINT: u64 = 2;
 pub const SAVED: u64 = 4;
 /// [`State::flags`]: there is a key of digests.
 pub const HAS_KEY: u64 = 8;
+/// [`State::flags`]: all that are known.
+const KNOWN: u64 = REFUSED | MAY_PRINT | SAVED | HAS_KEY;
+/// [`State::flags`]: the bits below the version of the call table.
+const CALL_TABLE_SHIFT: u32 = 32;
 
 /// Facts of a session.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -36,6 +41,30 @@ pub struct State {
     pub copies: [u64; 2],
     /// The part of the contents that the last suspension has copied, in bytes.
     pub copied_bytes: u64,
+}
+
+impl State {
+    /// Returns flags, and the version of the call table that the guest library uses, or 0.
+    pub fn flags_of(flags: u64, call_table: u32) -> u64 {
+        flags | u64::from(call_table) << CALL_TABLE_SHIFT
+    }
+
+    /// Returns that version.
+    ///
+    /// Errors: the reason for which this release cannot serve the session.
+    pub fn call_table(&self) -> Result<u32, String> {
+        let call_table = (self.flags >> CALL_TABLE_SHIFT) as u32;
+        if call_table > CALL_TABLE_VERSION {
+            return Err(format!(
+                "its program uses version {call_table} of the call table, and this daemon knows {CALL_TABLE_VERSION}: start a \
+                 daemon of a newer release"
+            ));
+        }
+        if self.flags & !(KNOWN | u64::MAX << CALL_TABLE_SHIFT) != 0 {
+            return Err("it has facts that only a newer release knows".to_owned());
+        }
+        Ok(call_table)
+    }
 }
 
 /// A library of NVIDIA.

@@ -173,7 +173,12 @@ impl Tables {
     fn take(&mut self, session: &SessionState, found: u16, part: &[u8]) -> io::Result<()> {
         let cut = || malformed("a part is too short, or too long");
         match found {
-            kind::STATE => self.state = Some(form::State::read_from_bytes(part).map_err(|_| cut())?),
+            kind::STATE => {
+                let state = form::State::read_from_bytes(part).map_err(|_| cut())?;
+                let call_table = state.call_table().map_err(|reason| malformed(&reason))?;
+                session.call_table.store(call_table, Ordering::Relaxed);
+                self.state = Some(state);
+            }
             kind::SETTING => restore_setting(session, part)
                 .map_err(|error| malformed(&format!("a setting cannot be set: {error}")))?,
             kind::LIBRARIES => {
@@ -232,7 +237,12 @@ impl Tables {
             kind::ACCESS => read_rows(part, &mut self.placed.access, MAX_ROWS)?,
             kind::PEERS => read_rows(part, &mut self.placed.peers, MAX_ROWS)?,
             kind::HELD => read_rows(part, &mut self.held, MAX_ROWS)?,
-            _ => return Err(malformed("a part is of an unknown kind, or a call of no recipe")),
+            kind::CALL => return Err(malformed("a call is of no recipe that this release makes again")),
+            _ => {
+                return Err(malformed(&format!(
+                    "a part is of a kind ({found}) that this release does not know"
+                )));
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use vhost_cuda_common::link::{
     TO_STOP, ToWorker,
 };
 use vhost_cuda_common::parts;
-use virtio_cuda_protocol::cuda::Opcode;
+use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
 use virtio_cuda_ring::{Kind, LaneMemory, Producer};
 use zerocopy::IntoBytes;
 
@@ -459,6 +459,39 @@ fn a_session_of_another_kind_of_device_does_not_enter() {
     let reason = entered_with(&mut other, &changed, HOST_MEMORY, ENTERS_STOPPED).unwrap();
     assert!(reason.contains("its device is another one (other"), "{reason}");
     end_suspended(other);
+}
+
+/// A release refuses by name what only a later one knows.
+#[test]
+fn a_session_of_a_newer_release_does_not_enter() {
+    let mut guest = Guest::with_all();
+    guest.session.state.call_table.store(CALL_TABLE_VERSION, Ordering::Relaxed);
+    assert_eq!(stopped_with(&mut guest, 10_000), None);
+    guest.suspend();
+    let stream = left(&mut guest).unwrap();
+    end_suspended(guest);
+    let version = u64::from(CALL_TABLE_VERSION);
+    let newer = format!("version {} of the call table", version + 1);
+    let changes = [(1 << 32, newer.as_str()), (16, "facts that only a newer release knows")];
+    for (more, expected) in changes {
+        let (mut from, mut part, mut changed) = (&stream[..], Vec::new(), Vec::new());
+        while let Ok(found) = parts::read(&mut from, &mut part) {
+            if found == parts::kind::STATE {
+                let flags = u64::from_le_bytes(part[..8].try_into().unwrap());
+                assert_eq!(flags >> 32, version);
+                part[..8].copy_from_slice(&(flags + more).to_le_bytes());
+            }
+            parts::write(&mut changed, found, &[&part]).unwrap();
+        }
+        let mut other = Guest::behind(0);
+        let reason = entered_with(&mut other, &changed, HOST_MEMORY, ENTERS_STOPPED).unwrap();
+        assert!(reason.contains(expected), "{reason}");
+        end_suspended(other);
+    }
+    let mut same = Guest::behind(0);
+    assert_eq!(entered_with(&mut same, &stream, HOST_MEMORY, ENTERS_STOPPED), None);
+    assert_eq!(same.session.state.call_table.load(Ordering::Relaxed), CALL_TABLE_VERSION);
+    end_suspended(same);
 }
 
 #[test]

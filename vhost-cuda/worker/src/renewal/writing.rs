@@ -129,11 +129,12 @@ fn facts(mut to: impl Write, session: &SessionState, now: &Suspended, name: [u8;
     let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
     let key = session.suspension.key.get();
     let (copies, ns) = session.copy_time.so_far();
+    let flags = flag(session.refused.load(Ordering::Relaxed), form::REFUSED)
+        | flag(session.vendor.may_print(), form::MAY_PRINT)
+        | flag(now.saved.is_some(), form::SAVED)
+        | flag(key.is_some(), form::HAS_KEY);
     let state = form::State {
-        flags: flag(session.refused.load(Ordering::Relaxed), form::REFUSED)
-            | flag(session.vendor.may_print(), form::MAY_PRINT)
-            | flag(now.saved.is_some(), form::SAVED)
-            | flag(key.is_some(), form::HAS_KEY),
+        flags: form::State::flags_of(flags, session.call_table.load(Ordering::Relaxed)),
         key: key.map_or([0; 2], |key| key.words),
         name,
         serial: session.allocations().serial(),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 //! This release and the one before together: the guest libraries of one run on the daemon of the other, and a daemon of one is
-//! replaced by the other's program while programs run.
+//! replaced by the other's program while programs run. Programs move between daemons of both.
+
+mod moved;
 
 use std::fs;
 use std::process::ExitCode;
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         for (name, older, stack) in pairs {
             collect(suite, &Arc::new(Pair { name, older, stack, agreed }));
         }
+        moved::collect(suite, &now, &before)?;
         let changes =
             [("newer_daemon_follows", before.clone(), now.clone()), ("older_daemon_follows", now, before)];
         for (name, stack, next) in changes {
@@ -123,8 +126,6 @@ fn is_replaced(kit: &Kit, stack: &Stack, next: &Stack) -> Result<()> {
     let options = DaemonOptions { device, arguments: control.options(), is_copy: true, ..Default::default() };
     let daemon = Daemon::start(stack, &options)?;
     daemon.wait_until("control is served", SETTLE, |_| control.sessions().is_ok())?;
-    let installed = daemon.program().to_path_buf();
-    let pid = daemon.pid();
     let route = Route::through(stack, daemon);
     let start = |name: &str, arguments: &[&str]| {
         Running::start(route.command(&kit.programs.get(name)?).args(arguments), "")
@@ -133,9 +134,22 @@ fn is_replaced(kit: &Kit, stack: &Stack, next: &Stack) -> Result<()> {
     program.wait_for_stdout("begun", LIMIT)?;
     let before = control.session_of(program.pid())?["session"].clone();
 
+    replace(&control, route.daemon.as_ref().context("no daemon")?, next)?;
+    ensure!(control.session_of(program.pid())?["session"] == before, "it is another session");
+    start("add_one", &[])?.finish(LIMIT)?.expect_exit(case("add_one").exit)?;
+    program.signal(libc::SIGTERM);
+    let outcome = program.finish(LIMIT)?;
+    outcome.expect_exit(0)?;
+    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+    Ok(())
+}
+
+/// Replaces a daemon by the program of `next`, which takes its sessions over, or refuses them for their version.
+fn replace(control: &Control, daemon: &Daemon, next: &Stack) -> Result<()> {
+    let installed = daemon.program();
     let new = installed.with_extension("new");
     fs::copy(next.daemon(), &new)?;
-    fs::rename(new, &installed)?;
+    fs::rename(new, installed)?;
     // A program that has no processor for seconds is refused, too: that says nothing about releases.
     let deadline = Instant::now() + LIMIT;
     let answer = loop {
@@ -145,16 +159,9 @@ fn is_replaced(kit: &Kit, stack: &Stack, next: &Stack) -> Result<()> {
             break answer;
         }
     };
-    let runs_new = fs::read_link(format!("/proc/{pid}/exe"))? == installed;
+    let runs_new = fs::read_link(format!("/proc/{}/exe", daemon.pid()))? == installed;
     let why = answer["error"].as_str().unwrap_or_default();
     ensure!(runs_new == (answer["ok"] == true), "{answer}");
     ensure!(runs_new || why.contains("version"), "{answer}");
-
-    ensure!(control.session_of(program.pid())?["session"] == before, "it is another session");
-    start("add_one", &[])?.finish(LIMIT)?.expect_exit(case("add_one").exit)?;
-    program.signal(libc::SIGTERM);
-    let outcome = program.finish(LIMIT)?;
-    outcome.expect_exit(0)?;
-    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
     Ok(())
 }
