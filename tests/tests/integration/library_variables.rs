@@ -45,7 +45,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test("libraries_see_the_programs_variables", libraries_see_the_programs_variables);
 }
 
-fn compile(folder: &Path, name: &str, source: &str, arguments: &[&str]) -> Result<()> {
+/// Compiles a C source to a file of that name in the folder.
+pub fn compile(folder: &Path, name: &str, source: &str, arguments: &[&str]) -> Result<()> {
     let file = folder.join(format!("{name}.c"));
     fs::write(&file, source)?;
     let mut cc = Command::new("cc");

@@ -131,6 +131,10 @@ pub const ALREADY_SAVED: u32 = 1;
 /// [`ToWorker::flags`] of [`TO_ENTER`]: the session's machine is stopped. Until [`TO_STAY`], before which guest memory comes, the worker
 /// neither maps guest memory nor executes a call.
 pub const ENTERS_STOPPED: u32 = 1;
+/// [`ToWorker::flags`] of [`TO_ENTER`]: the worker brings the session's memory and objects back before it answers, while the other worker has
+/// the session still. If that fails, the answer has the reason. A session for which the card has no room stays suspended. A worker that does
+/// not know this flag brings nothing back.
+pub const ENTERS_RUNNING: u32 = 2;
 
 /// [`ToWorker::kind`]: the session's machine stops. The worker ends the calls that are under way, takes nothing more from lanes, and waits
 /// until the device has done the session's work. The payload is the time for that in milliseconds (`u32`). The answer is as for

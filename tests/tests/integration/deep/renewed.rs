@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vhost_cuda_tests::daemon::is_emulated;
-use vhost_cuda_tests::running::run;
+use vhost_cuda_tests::running::{Running, run};
 use vhost_cuda_tests::suite::{Kit, Suite};
 
 use super::ONE_GPU;
 use crate::control::{Controlled, finish};
+use crate::library_variables::compile;
 use crate::replaced::REPLACE;
 use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
@@ -32,6 +33,39 @@ const PROGRAMS: [&str; 10] = [
     "kept_random",
 ];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
+/// A cuRAND with generators, which it makes or, with a `STATUS`, does not.
+const LIBRARY: &str = r#"
+#include <stdlib.h>
+int curandCreateGenerator(void **generator, int type) { *generator = malloc(1); return STATUS; }
+int curandDestroyGenerator(void *generator) { free(generator); return 0; }
+int curandSetPseudoRandomGeneratorSeed(void *generator, unsigned long long seed) { return 0; }
+"#;
+/// Makes a generator, and uses it when it is told to end.
+const PROGRAM: &str = r#"
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+int main(void) {
+    void *runtime = dlopen("libcudart.so.13", RTLD_NOW), *library = dlopen("libcurand.so.10", RTLD_NOW);
+    if (!runtime || !library) return 1;
+    int (*release)(void *) = (int (*)(void *))dlsym(runtime, "cudaFree");
+    int (*create)(void **, int) = (int (*)(void **, int))dlsym(library, "curandCreateGenerator");
+    int (*set)(void *, unsigned long long) = (int (*)(void *, unsigned long long))dlsym(library, "curandSetPseudoRandomGeneratorSeed");
+    sigset_t end;
+    int got;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    sigprocmask(SIG_BLOCK, &end, 0);
+    void *generator = 0;
+    if (release(0) || create(&generator, 100)) return 2;
+    puts("begun");
+    fflush(stdout);
+    sigwait(&end, &got);
+    if (set(generator, 5)) return 3;
+    puts("right");
+    return 0;
+}
+"#;
 const STATUS: &str = r#"{"do":"status"}"#;
 const TIMES: u64 = 3;
 const ROUNDS: u32 = 12;
@@ -47,6 +81,10 @@ pub fn collect(suite: &mut Suite) {
     suite.test("renewed::text_of_device_code", text_of_device_code);
     suite.test("renewed::with_the_daemons_program", with_the_daemons_program);
     suite.test("renewed::a_session_that_cannot_leave_goes_on", a_session_that_cannot_leave_goes_on);
+    suite.test(
+        "renewed::a_session_that_cannot_be_made_again_goes_on",
+        a_session_that_cannot_be_made_again_goes_on,
+    );
     suite.test("renewed::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
     let name = "renewed::memory_is_charged_once";
     if is_emulated() {
@@ -149,6 +187,37 @@ fn a_session_that_cannot_leave_goes_on(kit: &Kit) -> Result<()> {
     let session = &answer["sessions"][0];
     ensure!(answer["ok"] == false && session["error"] == "links are not followed until they end", "{answer}");
     ensure!(session["state"] == "running" && workers(&mut controlled)? == before, "{answer}");
+    finish(program)
+}
+
+/// Its worker keeps it if the other one cannot make its objects: here that one has another library.
+fn a_session_that_cannot_be_made_again_goes_on(kit: &Kit) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("libraries");
+    std::fs::create_dir(&path)?;
+    let library = |status: &str| -> Result<()> {
+        compile(folder.path(), "curand", LIBRARY, &["-shared", "-fPIC", &format!("-DSTATUS={status}")])?;
+        Ok(std::fs::rename(folder.path().join("curand"), path.join("libcurand.so.10"))?)
+    };
+    library("0")?;
+    compile(folder.path(), "program", PROGRAM, &["-ldl"])?;
+    let arguments = ["--libraries", path.to_str().context("a path")?];
+    let mut controlled = Controlled::start(kit, &[&ONE_GPU[..], &arguments].concat(), None)?;
+    let program = Running::start(&mut controlled.route.command(&folder.path().join("program")), "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    let before = workers(&mut controlled)?;
+    // CURAND_STATUS_ARCH_MISMATCH
+    library("204")?;
+    for _ in 0..2 {
+        let answer = controlled.control.ask(RENEW)?;
+        let session = &answer["sessions"][0];
+        let error = session["error"].as_str().unwrap_or_default();
+        ensure!(answer["ok"] == false && error.contains("cannot be made again there"), "{answer}");
+        ensure!(session["state"] == "running" && workers(&mut controlled)? == before, "{answer}");
+    }
+    library("0")?;
+    let renewed = session(&controlled, RENEW)?;
+    ensure!(renewed["renewals"] == 1 && workers(&mut controlled)? != before, "{renewed}");
     finish(program)
 }
 

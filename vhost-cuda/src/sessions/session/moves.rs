@@ -19,7 +19,7 @@ use crate::sessions::residence::{Begun, Extent, Move, MoveError};
 /// The time for a move beside the work that is waited for and the copies. A worker that needs longer is ended.
 const GRACE: Duration = Duration::from_secs(30);
 /// The time for the driver to make the objects of a session again. It compiles up to 4096 images of device code.
-const MAKING: Duration = Duration::from_secs(600);
+pub(super) const MAKING: Duration = Duration::from_secs(600);
 /// The slowest rate of copies that is waited for, in bytes per second: a tenth of what new pages of host memory take.
 const SLOWEST: u64 = 256 << 20;
 

@@ -9,7 +9,7 @@
 //! does not map its pages any more.
 //!
 //! Until the fresh worker says that it has the session, nothing has changed for the guest: any failure leaves the session with the
-//! old one. The end of the old one is always that of the session, but after that moment.
+//! old one. For a session that ran it says so when it has made all objects and graphs again. The end of the old one is always that of the session, but after that moment.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -23,15 +23,15 @@ use log::error;
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::link::{
-    self, FROM_REPLY, FROM_WAKE, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_STAY, ToWorker, VERSION_OF_CONTENTS,
-    VERSION_OF_ENTERING,
+    self, ENTERS_RUNNING, FROM_REPLY, FROM_WAKE, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_STAY, ToWorker,
+    VERSION_OF_CONTENTS, VERSION_OF_ENTERING,
 };
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
 use super::asked::{AskError, PATIENCE};
-use super::moves::time_of;
+use super::moves::{MAKING, time_of};
 use super::saving::contents_file;
 use super::{Assigned, Fresh, Outgoing, Phase, Session, State};
 use crate::confine::threads;
@@ -88,8 +88,8 @@ impl Session {
 
     /// Gives the session another worker. It is suspended deeply, and nothing else moves it ([`Residence::renew`]).
     ///
-    /// `host` is host memory for its contents, if both workers have them for a moment ([`Self::shares_contents`]). `assign` tells the worker all that comes before
-    /// guest memory.
+    /// `host` is host memory for its contents, if both workers have them for a moment ([`Self::shares_contents`]). With `runs`, the other worker
+    /// brings the session back before the old one ends. `assign` tells the worker all that comes before guest memory.
     ///
     /// Errors: see [`RenewalError`]. The session is as before, unless it has ended.
     ///
@@ -98,6 +98,7 @@ impl Session {
         &self,
         worker: Worker,
         host: &Charge,
+        runs: bool,
         assign: impl FnOnce(&Worker) -> io::Result<()>,
     ) -> Result<(), RenewalError> {
         worker.messages.label.set(self.label);
@@ -112,7 +113,7 @@ impl Session {
         state.fresh = Some(Fresh { assigned, has_entered: false, memory_changed: false });
         drop(state);
         let mut has_left = false;
-        let result = self.hand_over(&fresh, host, assign, &mut has_left);
+        let result = self.hand_over(&fresh, host, runs, assign, &mut has_left);
         if result.is_err() {
             self.go_back(has_left);
         }
@@ -137,6 +138,7 @@ impl Session {
         &self,
         fresh: &Arc<Assigned>,
         host: &Charge,
+        runs: bool,
         assign: impl FnOnce(&Worker) -> io::Result<()>,
         has_left: &mut bool,
     ) -> Result<(), RenewalError> {
@@ -172,17 +174,19 @@ impl Session {
             state.next_request += 1;
             state.next_request
         };
-        let header = ToWorker { kind: TO_ENTER, id, ..ToWorker::default() };
+        let flags = if runs { ENTERS_RUNNING } else { 0 };
+        let header = ToWorker { kind: TO_ENTER, flags, id, ..ToWorker::default() };
         let most = host.amount() as u64;
         if let Some(theirs) = theirs {
-            link::send_with_file(link, &ToWorker { kind: TO_CONTENTS, ..header }, &[], theirs)?;
+            let header = ToWorker { kind: TO_CONTENTS, flags: 0, ..header };
+            link::send_with_file(link, &header, &[], theirs)?;
         }
         link::send_with_file(link, &header, most.as_bytes(), OwnedFd::from(reader))?;
         link.set_write_timeout(None)?;
         let (left, entered) = thread::scope(|scope| {
             let receive = || {
                 threads::read_foreign_bytes();
-                receive(fresh, id, limit + PATIENCE)
+                receive(fresh, id, limit + PATIENCE + if runs { MAKING } else { Duration::ZERO })
             };
             let name = format!("session-{}-e", self.label);
             let receiving = thread::Builder::new().name(name).spawn_scoped(scope, receive)?;

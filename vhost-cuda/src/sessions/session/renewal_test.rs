@@ -46,7 +46,7 @@ impl Going {
         let session = fixture.session.clone();
         let renewing = thread::spawn(move || {
             let host = Budget::new(4096).charge(4096).unwrap();
-            session.renew(worker, &host, |_| Ok(()))
+            session.renew(worker, &host, true, |_| Ok(()))
         });
         Self { fixture, link, pids, renewing }
     }
@@ -56,6 +56,7 @@ impl Going {
         assert_eq!(receive(&self.link).header.kind, TO_MEMORY);
         let frame = receive(&self.link);
         assert_eq!((frame.header.kind, pool_of(&frame.payload)), (TO_ENTER, Some(4096)));
+        assert_eq!(frame.header.flags, ENTERS_RUNNING, "it makes all objects before it answers");
         (frame.header.id, frame.file.unwrap())
     }
 

@@ -89,7 +89,7 @@ impl Suspender {
         let fresh = workers.take();
         let stopped = Instant::now();
         let mut steps = Steps { begun: stopped, text: String::new() };
-        let result = self.change(session, time, workers, fresh, &mut steps);
+        let result = self.change(session, time, workers, fresh, ran, &mut steps);
         if !ran && result.is_ok() {
             // The context with which the worker has waited for a session ends, or it stays there until the session comes back.
             let _ = self.end_objects(session);
@@ -116,6 +116,7 @@ impl Suspender {
         time: Duration,
         workers: &impl Workers,
         fresh: Result<Worker, String>,
+        runs: bool,
         steps: &mut Steps,
     ) -> Result<(), Error> {
         let suspended = self.suspend_to(session, time, false, Extent::Held).map_err(Error::from);
@@ -136,7 +137,7 @@ impl Suspender {
                 return Err(error.into());
             }
         };
-        let renewed = session.renew(fresh, &host, |worker| workers.assign(worker));
+        let renewed = session.renew(fresh, &host, runs, |worker| workers.assign(worker));
         steps.end("gone over");
         renewed.map_err(Error::from)
     }

@@ -6,7 +6,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use vhost_cuda_common::link::{
-    MOVED, NOT_IDLE, NOTHING_MOVABLE, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_RESUME, TO_STAY,
+    MOVED, MOVED_BEFORE, NOT_IDLE, NOTHING_MOVABLE, TO_CONTENTS, TO_ENTER, TO_LEAVE, TO_RESUME, TO_STAY,
     VERSION_OF_CONTENTS,
 };
 
@@ -21,6 +21,8 @@ use crate::suspend::suspender::Options;
 struct Fresh {
     /// The reason for which they take none.
     obstacle: Option<String>,
+    /// Their outcome of a resumption, if it is not the usual one.
+    resume: Option<u32>,
     /// The version of the link that they speak, if it is not this one.
     version: Option<u32>,
     /// The number of workers that cannot be had.
@@ -39,6 +41,7 @@ impl Workers for Fresh {
         worker.version = self.version.unwrap_or(worker.version);
         let (link, script) = (Arc::new(link), Arc::<Script>::default());
         *script.obstacle.lock() = self.obstacle.clone();
+        self.resume.into_iter().for_each(|outcome| script.resume.store(outcome, Ordering::Relaxed));
         let (theirs, played) = (link.clone(), script.clone());
         thread::spawn(move || played.play(&theirs));
         self.given.lock().push((link, script));
@@ -74,6 +77,10 @@ fn a_session_that_runs_runs_again_and_others_stay_suspended() {
     assert_eq!((fixture.state(), suspender.host_memory().0), ("running", 0));
     assert_eq!((fresh.counts(TO_ENTER), fresh.counts(TO_RESUME)), ((1, 0), (1, 0)));
     assert_eq!((fixture.asked(TO_CONTENTS), fresh.counts(TO_CONTENTS)), (1, (1, 0)));
+    // Or its worker has brought it back before it said that it has it.
+    let before = Fresh { resume: Some(MOVED_BEFORE), ..Fresh::default() };
+    suspender.renew(&fixture.session, SECOND, &before).unwrap();
+    assert_eq!((fixture.state(), before.counts(TO_RESUME)), ("running", (1, 0)));
     for hold in [false, true] {
         suspender.suspend(&fixture.session, SECOND, hold).unwrap();
         suspender.renew(&fixture.session, SECOND, &fresh).unwrap();
@@ -82,7 +89,7 @@ fn a_session_that_runs_runs_again_and_others_stay_suspended() {
     }
     suspender.resume(&fixture.session, SECOND).unwrap();
     let moves = fixture.session.residence().moves();
-    assert_eq!((moves.renewals, moves.resumes, moves.failures), (3, 2, 0));
+    assert_eq!((moves.renewals, moves.resumes, moves.failures), (4, 3, 0));
 }
 
 #[test]

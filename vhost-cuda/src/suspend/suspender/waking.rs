@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::{Level, error, log};
-use vhost_cuda_common::link::{MOVED, Moved, NO_DEVICE_MEMORY};
+use vhost_cuda_common::link::{MOVED, MOVED_BEFORE, Moved, NO_DEVICE_MEMORY};
 
 use super::Suspender;
 use crate::limits::throttle::Throttle;
@@ -102,7 +102,8 @@ impl Suspender {
             let extent = if turn.is_some() { Extent::Pieces } else { Extent::Whole };
             let error = match session.resume(extent) {
                 Ok(None) => return Ok(None),
-                Ok(Some(moved)) if moved.outcome == MOVED => {
+                // The worker may have brought it back before, when it has got the session.
+                Ok(Some(moved)) if [MOVED, MOVED_BEFORE].contains(&moved.outcome) => {
                     self.tried(label);
                     if self.options.keep.is_zero() {
                         session.forget();

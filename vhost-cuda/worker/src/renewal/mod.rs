@@ -22,18 +22,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use log::debug;
-use vhost_cuda_common::link::{ENTERS_STOPPED, Frame, LEAVES_AHEAD, pool_of};
+use vhost_cuda_common::link::{ENTERS_RUNNING, ENTERS_STOPPED, Frame, LEAVES_AHEAD, pool_of};
 use vhost_cuda_common::recipes::Description;
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 pub use self::reading::session as read;
 use crate::run::callbacks::CALLBACKS;
 use crate::run::replies::Replies;
+use crate::serve::again::MAKERS;
 use crate::serve::executor::{Entered, Executors, Stopped};
 use crate::serve::left::Left;
 use crate::state::SessionState;
 use crate::suspend::held::Way;
-use crate::suspend::saving;
+use crate::suspend::{come_back, saving};
 
 /// The time for executors to stop between two calls.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -175,6 +176,16 @@ pub fn enter(
         }
         _ => Err("a frame without its file, or of the wrong size".to_owned()),
     };
+    // No thread of the guest goes on yet: if this fails, the other worker has all of the session.
+    let runs = frame.header.flags & ENTERS_RUNNING != 0 && !is_stopped;
+    let entered = entered.and_then(|entered| {
+        if runs {
+            come_back(session, MAKERS)?;
+        }
+        let charged = session.allocations().quota.entered();
+        charged.map_err(|error| format!("its memory is more than its machine may have: {error}"))?;
+        Ok(entered)
+    });
     let (entered, description) = match entered {
         Ok((entered, bytes)) => (entered, Description { bytes, ..Description::default() }),
         Err(reason) => {

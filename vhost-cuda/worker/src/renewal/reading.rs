@@ -93,7 +93,7 @@ struct Tables {
 }
 
 /// Reads a session into one that has had no call. It may use `most` bytes of host memory for contents, or has them by `way`. Returns its
-/// threads, which do not run yet, and the bytes of the contents. With `is_stopped` it comes with its machine, and its pages are mapped later.
+/// threads, which do not run yet, and the bytes of the contents. The other worker charges the machine still. With `is_stopped` it comes with its machine, and its pages are mapped later.
 ///
 /// Errors: those of `from`; `InvalidData` with the reason. The session is of no use then.
 pub fn session(
@@ -155,8 +155,6 @@ pub fn session(
         saving::load_after(&part, from, state.name, &mut now.store, area)?;
     }
     debug!("its contents are there: {:.3} s", begun.elapsed().as_secs_f64());
-    let charged = session.allocations().quota.entered();
-    charged.map_err(|error| malformed(&failed("its memory is more than its machine may have")(error)))?;
     let bytes = now.store.stored_bytes();
     *session.suspension.suspended.lock() = Some(now);
     session.gate.suspend();

@@ -8,8 +8,8 @@ use std::thread;
 
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
 use vhost_cuda_common::link::{
-    AheadTerms, CHUNK_BYTES, ENTERS_STOPPED, LEAVES_AHEAD, TO_AHEAD, TO_CONTENTS, TO_ENTER, TO_LEAVE,
-    TO_STOP, ToWorker,
+    AheadTerms, CHUNK_BYTES, ENTERS_RUNNING, ENTERS_STOPPED, LEAVES_AHEAD, TO_AHEAD, TO_CONTENTS, TO_ENTER,
+    TO_LEAVE, TO_STOP, ToWorker,
 };
 use vhost_cuda_common::parts;
 use virtio_cuda_protocol::cuda::{CALL_TABLE_VERSION, Opcode};
@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 
 use super::fixture::*;
 use super::*;
+use crate::gpu::null;
 use crate::memory::allocations::{Origin, Range};
 use crate::memory::reservations::left::SpanRow;
 use crate::recipe::left::{bytes_of, capture_mode, settings};
@@ -302,6 +303,38 @@ fn memory_stays_on_the_card() {
         guest.resume();
     }
     guest.end();
+}
+
+/// Whatever call of the driver fails, the worker either says so before it has the session, or runs it.
+#[test]
+fn a_session_comes_back_before_its_worker_says_that_it_has_it() {
+    const UNKNOWN: u32 = 999;
+    let mut guest = Guest::with_all();
+    guest.suspend();
+    let stream = left(&mut guest).unwrap();
+    stay(guest.session.state, &mut guest.executors);
+    end_suspended(guest);
+    let mut reasons = Vec::new();
+    for call in 1.. {
+        let mut other = Guest::behind(3000);
+        null::script(0, call, UNKNOWN);
+        let reason = entered_with(&mut other, &stream, HOST_MEMORY, ENTERS_RUNNING);
+        let is_over = null::calls_until_failure() > 0;
+        null::script(0, 0, 0);
+        if let Some(reason) = reason {
+            reasons.push(reason);
+            end_suspended(other);
+            continue;
+        }
+        assert!(other.session.state.suspension.suspended.lock().is_none(), "call {call} of the driver");
+        other.make(Opcode::cuStreamGetPriority, &[&STREAM.to_le_bytes()], &[]);
+        other.end();
+        if is_over {
+            break;
+        }
+    }
+    let made = reasons.iter().filter(|reason| reason.ends_with("made again there: CUDA error 999")).count();
+    assert!(made > 5, "{reasons:?}");
 }
 
 /// Has the session stop with its machine. Returns the reason if it does not.

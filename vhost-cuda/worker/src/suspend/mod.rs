@@ -130,6 +130,21 @@ pub fn execute(
     drop(suspended);
 }
 
+/// Brings a session back that has entered this worker, before any call of its program. It stays suspended if the card has no room for it.
+///
+/// Errors: the reason for which it cannot come back here, for people.
+pub fn come_back(session: &'static SessionState, makers: Makers) -> Result<(), String> {
+    let mut moved = failed(DRIVER_FAILED);
+    execute(session, false, MoveTerms::default(), makers, |answer| moved = answer);
+    // The daemon counts no host memory for a session that runs when it comes from another worker.
+    session.suspension.forget();
+    match moved.outcome {
+        MOVED | MOVED_BEFORE | NO_DEVICE_MEMORY => Ok(()),
+        CONTENTS_DIFFER => Err("its contents are not what they were".to_owned()),
+        _ => Err(format!("its objects or graphs cannot be made again there: CUDA error {}", moved.cuda)),
+    }
+}
+
 /// Waits until the device has done the work of a session that makes no more calls. Nothing moves meanwhile.
 ///
 /// Errors: the reason for which it has not, at `deadline`.

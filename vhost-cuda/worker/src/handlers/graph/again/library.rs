@@ -3,7 +3,8 @@
 //! captured once more, in a stream and into a graph of the worker's own, and its nodes are compared with those that were.
 //!
 //! The first time is before anything ends, so that a session whose calls do not give the same nodes is refused. All must be equal: kernels by
-//! their names, shapes and parameters. Only addresses of the library's own device memory may be others in another worker.
+//! their names, shapes and parameters. Only addresses of the library's own device memory may be others in another worker, and words that
+//! the library leaves unset ([`unset`]).
 
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
@@ -15,7 +16,7 @@ use virtio_cuda_protocol::cuda::{
 use zerocopy::{FromBytes, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::call;
+use super::{call, unset};
 use crate::call::lifecycle::Create;
 use crate::call::{CallContext, ThreadState};
 use crate::gpu::{
@@ -39,7 +40,7 @@ const STREAM: u64 = u64::MAX - 15;
 const NON_BLOCKING: u32 = 1;
 /// The least address of device memory: numbers below are not looked up.
 const FIRST_ADDRESS: u64 = 1 << 32;
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 
 /// The head of a node. Its name follows, its parameters, the offsets of addresses of the library's own as `u32`, and, where a call
 /// comes for the first time, the calls before it, and the call.
@@ -79,7 +80,10 @@ struct Repeated {
 struct Looked {
     kind: u32,
     name: Vec<u8>,
+    /// Words that the library leaves unset are zero.
     parameters: Vec<u8>,
+    /// The offsets of these words.
+    unset: Vec<usize>,
 }
 
 /// Captures calls once more.
@@ -196,7 +200,9 @@ impl Repeater {
             return Err(CudaError::INVALID_IMAGE);
         }
         let differs = |offset: &usize| {
-            rest_of(parameters, *offset) != rest_of(&now.parameters, *offset) && !is_own(*offset)
+            let is_same = rest_of(parameters, *offset) == rest_of(&now.parameters, *offset);
+            // A worker of the release before writes them as they are.
+            !is_same && !is_own(*offset) && !now.unset.contains(offset)
         };
         if let Some(offset) = offsets(parameters).find(differs) {
             log::error!(
@@ -232,9 +238,14 @@ impl Repeater {
     fn look(&self, node: CUgraphNode) -> CuResult<(Looked, NodeParameters)> {
         let gpu = &self.session.gpu;
         let (kind,) = gpu.cuGraphNodeGetType(node)?;
+        let mut unset = Vec::new();
         let (name, parameters, wanted) = match kind {
             NODE_KERNEL => {
-                let layout = |function, kernel| Ok(gpu.parameters(gpu.code_of(function, kernel)?)?.0);
+                let mut layouts = Vec::new();
+                let layout = |function, kernel| {
+                    layouts = gpu.parameters(gpu.code_of(function, kernel)?)?.0;
+                    Ok(layouts.clone())
+                };
                 let (function, kernel, shape, parameters) = gpu.kernel_node(node, layout)?;
                 let code = gpu.code_of(function, kernel)?;
                 let name = gpu.code_name(code)?;
@@ -243,7 +254,10 @@ impl Repeater {
                     Code::Kernel(kernel) => (null_mut(), kernel),
                 };
                 let head = encode(&KernelNode { function: FunctionId(0), ..shape })?;
-                let bytes = padded(head, &parameters);
+                let mut bytes = padded(head, &parameters);
+                let first = bytes.len() - parameters.len();
+                unset = unset::offsets(&name, &layouts, &parameters).map(|offset| first + offset).collect();
+                unset.iter().for_each(|offset| bytes[*offset..*offset + WORD].fill(0));
                 (name, bytes, NodeParameters::Kernel(function, kernel, shape, parameters))
             }
             NODE_MEMSET => {
@@ -259,7 +273,7 @@ impl Repeater {
             }
             _ => return Err(CudaError::NOT_SUPPORTED),
         };
-        Ok((Looked { kind, name, parameters }, wanted))
+        Ok((Looked { kind, name, parameters, unset }, wanted))
     }
 
     /// Returns whether a number is an address of device memory that is not the program's.

@@ -8,6 +8,7 @@
 mod describe;
 mod library;
 mod make;
+mod unset;
 
 use virtio_cuda_protocol::cuda::ContextId;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
