@@ -19,7 +19,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
 
 /// Programs that get other workers at random moments.
-const PROGRAMS: [&str; 9] = [
+const PROGRAMS: [&str; 10] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -29,6 +29,7 @@ const PROGRAMS: [&str; 9] = [
     "kept_graphs",
     "kept_library_graphs",
     "kept_random",
+    "shared_rounds",
 ];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 const STATUS: &str = r#"{"do":"status"}"#;
