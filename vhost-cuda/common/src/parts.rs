@@ -90,6 +90,10 @@ pub mod kind {
     pub const ACCESS: u16 = 70;
     /// Contexts that may access the memory of others.
     pub const PEERS: u16 = 71;
+    /// Memory that the session has offered to other processes. It stays on the card.
+    pub const OFFERED: u16 = 72;
+    /// Memory of other processes that the session has opened. It stays on the card.
+    pub const OPENED: u16 = 73;
 
     // The kinds below are those of a file.
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use log::debug;
 use parking_lot::{Mutex, MutexGuard};
-use vhost_cuda_common::exchange::{self, Offer, Shortage, TOKEN_BYTES};
+use vhost_cuda_common::exchange::{self, MEMORY, Offer, Shortage, TOKEN_BYTES, Token};
 
 use super::gpu::{CuResult, CudaError};
 
@@ -80,6 +80,22 @@ impl Sharing {
         offered.insert((offer.what, name), (token, context));
         self.offers.store(offered.len(), Ordering::Release);
         Ok(token)
+    }
+
+    /// Returns the memory that is offered: addresses, contexts and tokens. `None` if anything else is.
+    pub fn offered_memory(&self) -> Option<Vec<(u64, u64, Token)>> {
+        let offered = self.offered.lock();
+        let all = offered
+            .iter()
+            .map(|(&(what, name), &(token, context))| (what == MEMORY).then_some((name, context, token)));
+        all.collect()
+    }
+
+    /// Enters memory that the session has offered from another worker. The daemon has the offer.
+    pub fn offer_again(&self, address: u64, context: u64, token: Token) {
+        let mut offered = self.offered.lock();
+        offered.insert((MEMORY, address), (token, context));
+        self.offers.store(offered.len(), Ordering::Release);
     }
 
     /// Returns whether this session has made the offer with that token.
@@ -156,6 +172,16 @@ impl Sharing {
     pub fn open(&self, dptr: u64, context: u64) {
         let mut opened = self.opened.lock();
         opened.entry(dptr).or_insert((0, context)).0 += 1;
+    }
+
+    /// Returns the number of times that memory of another process is open at `dptr`.
+    pub fn times_opened(&self, dptr: u64) -> u32 {
+        self.opened.lock().get(&dptr).map_or(0, |(times, _)| *times)
+    }
+
+    /// Enters memory of another process that the session has opened so often in another worker.
+    pub fn open_again(&self, dptr: u64, times: u32, context: u64) {
+        self.opened.lock().insert(dptr, (times, context));
     }
 
     /// Counts that it was closed once. Returns true for the last time.

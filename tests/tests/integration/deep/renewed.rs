@@ -31,6 +31,7 @@ const PROGRAMS: [&str; 10] = [
     "kept_graphs",
     "kept_library_graphs",
     "kept_random",
+    "shared_rounds",
 ];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 /// A cuRAND with generators, which it makes or, with a `STATUS`, does not.

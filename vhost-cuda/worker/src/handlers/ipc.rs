@@ -72,12 +72,13 @@ pub fn cuIpcOpenMemHandle_v2(
     let charged = quota::opened(offer.bytes);
     pools::charge(cx.session, |allocations| allocations.charge(charged))?;
     let _changes = cx.session.sharing.changes();
-    let opened = match (placement, &file) {
+    let opened = match (placement, file) {
         (Some(placement), Some(file)) => {
-            cx.session.placed.opened.open(cx.gpu(), token, placement, file, home).map(|dptr| (dptr,))
+            let opened = cx.session.placed.open(cx.gpu(), token, (placement, offer.bytes), file, home);
+            opened.map(|dptr| (dptr,))
         }
         (Some(_), None) => Err(CudaError::INVALID_VALUE),
-        (None, _) => {
+        (None, file) => {
             let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
             cx.gpu().cuIpcOpenMemHandle_v2(handle, flags)
         }
@@ -112,9 +113,9 @@ pub fn cuIpcCloseMemHandle(cx: &mut CallContext<'_>, dptr: DevicePtr) -> CuResul
     if last {
         cx.session.allocations().remove(dptr.0);
     }
-    let opened = &cx.session.placed.opened;
-    match opened.has(dptr.0) {
-        true if last => opened.close(cx.gpu(), dptr.0)?,
+    let is_placed = cx.session.placed.lock().has(dptr.0);
+    match is_placed {
+        true if last => cx.session.placed.free(cx.gpu(), dptr.0).unwrap_or(Err(CudaError::INVALID_VALUE))?,
         true => {}
         // SAFETY: the address is memory that this session has opened, and not closed as often.
         false => unsafe { cx.gpu().cuIpcCloseMemHandle(dptr.0) }?,

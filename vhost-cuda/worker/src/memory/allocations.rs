@@ -181,6 +181,7 @@ impl Allocations {
         match (range.origin, quota::alone(range.bytes)) {
             (Origin::Allocated, 0) => self.quota.share(BLOCK, range.base, range.bytes),
             (Origin::Allocated, bytes) => self.quota.charge(bytes),
+            (Origin::Opened, _) => self.quota.charge(quota::opened(range.bytes)),
             (Origin::HostWindow | Origin::ReadOnlyWindow | Origin::Mapped, _) => Ok(()),
             _ => Err(CudaError::INVALID_VALUE),
         }?;

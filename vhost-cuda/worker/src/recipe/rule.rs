@@ -121,6 +121,16 @@ fn of_row(row: &Row) -> Option<Rule> {
         }
         // It stays loaded. What its functions make counts.
         State::Creates(Makes::Never(_)) if opcode == Opcode::vendor_load => None,
+        // The tables of memory have what these share.
+        State::Creates(Makes::Never(_))
+            if matches!(opcode, Opcode::cuIpcGetMemHandle | Opcode::cuIpcOpenMemHandle_v2) =>
+        {
+            None
+        }
+        // Its owner has the event still, or its records are done.
+        State::Creates(Makes::Never(_)) if opcode == Opcode::cuIpcOpenEventHandle => {
+            inputs.into_iter().next().map(|(_, event)| Rule::Makes(event))
+        }
         State::Creates(Makes::Never(reason)) => Some(Rule::Never(reason)),
         State::Library => Some(Rule::OfLibrary),
         State::Ends if opcode == Opcode::session_thread_exit => Some(Rule::ThreadEnds),

@@ -3,6 +3,8 @@
 
 use std::ffi::CString;
 
+use virtio_cuda_protocol::cuda::Opcode;
+
 use super::kept::{Call, Key};
 use crate::objects::images::Mapped;
 
@@ -27,5 +29,10 @@ impl Again {
     /// Returns the number of calls.
     pub fn calls(&self) -> usize {
         self.0.len()
+    }
+
+    /// Returns whether a call opens an event of another process.
+    pub fn opens_events(&self) -> bool {
+        self.0.iter().any(|step| step.call.opcode == Opcode::cuIpcOpenEventHandle)
     }
 }

@@ -198,6 +198,12 @@ impl Guest {
         assert_eq!(deepen(self.session.state, again::describe).obstacle, None);
     }
 
+    /// Suspends the session, but not deeply. Returns the reason.
+    pub fn suspend_in_vain(&mut self) -> Option<String> {
+        self.suspend_flat();
+        deepen(self.session.state, again::describe).obstacle
+    }
+
     fn suspend_flat(&mut self) {
         let terms = MoveTerms { deadline_ms: 10_000, budget_bytes: 1 << 30, ..MoveTerms::default() };
         self.moves(TO_SUSPEND, terms);

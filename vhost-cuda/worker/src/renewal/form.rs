@@ -3,6 +3,7 @@
 
 use std::io;
 
+use vhost_cuda_common::exchange::Token;
 use vhost_cuda_common::parts::malformed;
 use virtio_cuda_protocol::cuda::CALL_TABLE_VERSION;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -114,8 +115,20 @@ pub struct Range {
 }
 
 /// The origins of ranges that go to another worker.
-pub const ORIGINS: [Origin; 4] =
-    [Origin::Allocated, Origin::HostWindow, Origin::ReadOnlyWindow, Origin::Mapped];
+pub const ORIGINS: [Origin; 5] =
+    [Origin::Allocated, Origin::HostWindow, Origin::ReadOnlyWindow, Origin::Mapped, Origin::Opened];
+
+/// Memory that was offered to other processes.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Offered {
+    /// Its address.
+    pub address: u64,
+    /// The name of its context.
+    pub context: u64,
+    /// The token of the offer.
+    pub token: Token,
+}
 
 /// Retains of the primary context of a device. There is a row for each device, in their order.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -24,6 +24,7 @@ use crate::memory::allocations::{Origin, Range};
 use crate::memory::pages::GuestPages;
 use crate::memory::parts::Part;
 use crate::memory::placed::left::{Rows, reserve_at, taken_by};
+use crate::memory::placed::{Others, State};
 use crate::memory::reservations::left::{CreatedRow, MappingRow, SpanRow};
 use crate::memory::window::{Area, Registration};
 use crate::objects::MAX_OBJECTS;
@@ -50,6 +51,8 @@ use crate::suspend::suspended::{Deep, Suspended};
 const MAX_ROWS: usize = 1 << 20;
 /// The maximum number of requests that were not executed: more than the daemon lets a session have.
 const MAX_REQUESTS: usize = 1024;
+/// The maximum number of offers: as many as the daemon lets a session have.
+const MAX_OFFERS: usize = 4096;
 /// The maximum number of devices of a session. Those that do not match are named when their names are read.
 const MAX_DEVICES: usize = 64;
 /// The time for the gate of a session without calls to close.
@@ -75,6 +78,7 @@ struct Tables {
     created: Vec<CreatedRow>,
     mappings: Vec<MappingRow>,
     placed: Rows,
+    offered: Vec<form::Offered>,
     registrations: Vec<form::Registration>,
     ranges: Vec<form::Range>,
     retains: Vec<form::Retains>,
@@ -234,6 +238,8 @@ impl Tables {
             }
             kind::ACCESS => read_rows(part, &mut self.placed.access, MAX_ROWS)?,
             kind::PEERS => read_rows(part, &mut self.placed.peers, MAX_ROWS)?,
+            kind::OFFERED => read_rows(part, &mut self.offered, MAX_OFFERS)?,
+            kind::OPENED => read_rows(part, &mut self.placed.opened, MAX_ROWS)?,
             kind::HELD => read_rows(part, &mut self.held, MAX_ROWS)?,
             kind::CALL => return Err(malformed("a call is of no recipe that this release makes again")),
             _ => {
@@ -369,7 +375,10 @@ impl Tables {
         let mut created = self.restore_memory(session, &devices, &session.memory(), state.serial)?;
         if !self.files.is_empty() {
             let (files, mut placed) = (std::mem::take(&mut self.files), session.placed.lock());
-            held::put(placed.movable().chain(created.iter_mut().map(|(_, part)| part)), files)?;
+            held::put(placed.movable_if(true).chain(created.iter_mut().map(|(_, part)| part)), files)?;
+        }
+        if !session.placed.lock().is_kept() {
+            return Err("memory that other processes share is not on the card".to_owned());
         }
         let store = self.restore_store(session, state, &created, most)?;
         let deep = self.restore_objects(session, devices)?;
@@ -441,6 +450,12 @@ impl Tables {
                     entered += 1;
                     // All that it takes on the card is charged.
                     placed.room_of(base) == Some((context, taken_by(bytes), device))
+                        && !matches!(placed.others_in(base), Others::Opened(_))
+                }
+                Origin::Opened => {
+                    entered += 1;
+                    placed.room_of(base) == Some((context, taken_by(bytes), device))
+                        && matches!(placed.others_in(base), Others::Opened(_))
                 }
                 Origin::Mapped => {
                     let mapping = reservations.mapping(base);
@@ -461,7 +476,27 @@ impl Tables {
         if entered != self.placed.allocations.len() {
             return Err("an allocation has no range".to_owned());
         }
+        self.restore_sharing(session, &placed)?;
         Ok(created)
+    }
+
+    /// Enters what the session shares with other processes.
+    fn restore_sharing(&self, session: &SessionState, placed: &State) -> Result<(), String> {
+        for &form::Offered { address, context, token } in &self.offered {
+            let is_its = placed.room_of(address).is_some_and(|(of, ..)| of == context);
+            if !is_its || placed.others_in(address) != Others::Offered {
+                return Err("memory is offered that other processes cannot have".to_owned());
+            }
+            session.sharing.offer_again(address, context, token);
+        }
+        for row in &self.placed.opened {
+            let times = u32::try_from(row.times).ok().filter(|times| *times > 0);
+            let times = times.ok_or("memory of another process is not open")?;
+            let (context, ..) =
+                placed.room_of(row.address).ok_or("memory of another process is not there")?;
+            session.sharing.open_again(row.address, times, context);
+        }
+        Ok(())
     }
 
     /// Checks that registrations are of areas that calls keep, and apart from each other.

@@ -19,7 +19,10 @@ use zerocopy::IntoBytes;
 use super::fixture::*;
 use super::*;
 use crate::gpu::null;
+use crate::home::Home;
 use crate::memory::allocations::{Origin, Range};
+use crate::memory::placed::opened::Placement;
+use crate::memory::quota;
 use crate::memory::reservations::left::SpanRow;
 use crate::recipe::left::{bytes_of, capture_mode, settings};
 use crate::suspend::{ahead, held};
@@ -335,6 +338,74 @@ fn a_session_comes_back_before_its_worker_says_that_it_has_it() {
     }
     let made = reasons.iter().filter(|reason| reason.ends_with("made again there: CUDA error 999")).count();
     assert!(made > 5, "{reasons:?}");
+}
+
+/// Memory that the session has offered, and memory of another process, in whole regions and in parts of them.
+fn share(guest: &mut Guest) -> [u64; 4] {
+    let session = guest.session.state;
+    let home = Home { context: CONTEXT, device: 0 };
+    let own = [700_u64, 3 << 20].map(|bytes| {
+        let made = guest.make(Opcode::cuMemAlloc_v2, &[&bytes.to_le_bytes()], &[]);
+        let address = u64::from_le_bytes(made[..8].try_into().unwrap());
+        session.placed.export(&session.gpu, address).unwrap().unwrap();
+        session.sharing.offer_again(address, CONTEXT, [bytes as u8 | 1; 16]);
+        address
+    });
+    let opened = [(5000, 2560), (3 << 20, 0)].map(|(bytes, offset)| {
+        let place = Placement::new(quota::opened(bytes), offset);
+        let file = memory_file(c"memory").unwrap();
+        let (token, mut allocations) = ([bytes as u8 | 2; 16], session.allocations());
+        allocations.charge(quota::opened(bytes)).unwrap();
+        let opened = session.placed.open(&session.gpu, token, (place, bytes), file, home);
+        let address = opened.unwrap();
+        allocations.insert(address, bytes, Origin::Opened, home);
+        session.sharing.open_again(address, 2, CONTEXT);
+        address
+    });
+    [own[0], own[1], opened[0], opened[1]]
+}
+
+/// Memory that processes share goes over as long as it stays on the card, and not otherwise.
+#[test]
+fn shared_memory_stays_on_the_card() {
+    let mut guest = Guest::with_all();
+    let shared = share(&mut guest);
+    let reason = guest.suspend_in_vain();
+    assert_eq!(reason.as_deref(), Some("it shares memory or events with other processes"));
+    guest.resume();
+    guest.suspend_on_card();
+    let before = facts(guest.session.state);
+    let count = {
+        let suspended = guest.session.state.suspension.suspended.lock();
+        writing::held_files(guest.session.state, suspended.as_ref().unwrap()).unwrap().len()
+    };
+    let socket = connect(&guest, 1000);
+    let taking = thread::spawn(move || held::receive(&socket, count).unwrap());
+    let stream = left(&mut guest).unwrap();
+    let files: Vec<_> = taking.join().unwrap().into_iter().map(|file| (0, Arc::new(file))).collect();
+    stay(guest.session.state, &mut guest.executors);
+    end_suspended(guest);
+    let mut other = Guest::new(true);
+    let socket = connect(&other, 2000);
+    let giving = thread::spawn(move || held::send(&socket, &files));
+    assert_eq!(entered(&mut other, &stream, 0), None);
+    giving.join().unwrap().unwrap();
+    let mut after = facts(other.session.state);
+    after.lanes.clone_from(&before.lanes);
+    assert_eq!(after, before);
+    other.resume();
+    let sharing = &other.session.state.sharing;
+    assert_eq!(shared.map(|address| sharing.times_opened(address)), [0, 0, 2, 2]);
+    assert_eq!(sharing.offered_memory().unwrap().len(), 2);
+    for address in &shared[2..] {
+        other.make(Opcode::cuIpcCloseMemHandle, &[&address.to_le_bytes()], &[]);
+        other.make(Opcode::cuIpcCloseMemHandle, &[&address.to_le_bytes()], &[]);
+    }
+    assert_eq!(other.session.state.placed.lock().opened().count(), 0);
+    let reason = other.suspend_in_vain();
+    assert!(reason.is_some(), "what it has offered, others may have");
+    other.resume();
+    other.end();
 }
 
 /// Has the session stop with its machine. Returns the reason if it does not.

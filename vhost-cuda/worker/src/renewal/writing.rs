@@ -12,6 +12,7 @@ use vhost_cuda_common::parts::{self, kind, malformed, write, write_rows};
 use zerocopy::IntoBytes;
 
 use super::form;
+use crate::memory::placed::left::OpenedRow;
 use crate::memory::window::Registration;
 use crate::recipe::left as calls;
 use crate::run::callbacks::CALLBACKS;
@@ -29,9 +30,6 @@ const FOREIGN: &str = "another process uses its memory";
 pub fn obstacle(session: &SessionState) -> Option<&'static str> {
     if session.trace.is_active() || session.profile.is_on() || session.profile.relay.is_open() {
         return Some("it is being profiled");
-    }
-    if !session.sharing.is_unused() {
-        return Some("it shares memory or events with other processes");
     }
     CALLBACKS.tickets().is_none().then_some("functions of the program are due, or run")
 }
@@ -90,6 +88,14 @@ pub fn session(
         write_rows(&mut to, kind::ACCESS, &placed.access)?;
         write_rows(&mut to, kind::PEERS, &placed.peers)?;
     }
+    let offered = session.sharing.offered_memory().ok_or_else(|| malformed(FOREIGN))?;
+    let offered = offered.into_iter();
+    let offered = offered.map(|(address, context, token)| form::Offered { address, context, token });
+    write_rows(&mut to, kind::OFFERED, &offered.collect::<Vec<_>>())?;
+    let placed = session.placed.lock().rows().ok_or_else(|| malformed(FOREIGN))?;
+    let times = |row: OpenedRow| OpenedRow { times: session.sharing.times_opened(row.address).into(), ..row };
+    let opened: Vec<_> = placed.opened.into_iter().map(times).collect();
+    write_rows(&mut to, kind::OPENED, &opened)?;
     if !held.is_empty() {
         let Some(Way::Card(socket)) = way else { return Err(malformed("its memory is on the card")) };
         write(&mut to, kind::END, &[])?;

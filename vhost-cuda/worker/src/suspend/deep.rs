@@ -95,6 +95,9 @@ impl Deep {
             let target = target(session, &devices)?;
             let mut steps = Steps::begin();
             let again = Again::take(session, target)?;
+            if again.opens_events() && !is_on_card(session) {
+                return Err("it has events of other processes".to_owned());
+            }
             steps.end("the recipe is taken");
             let variables = Variables::take(finder(session), &again.0)
                 .map_err(|error| format!("arrays or variables of device code cannot be copied: {error}"))?;
@@ -312,20 +315,30 @@ fn register(session: &SessionState, registration: &Registration) -> CuResult<()>
     Ok(())
 }
 
+/// Returns whether files keep memory of the session on the card. Then it goes to another worker at once, and other processes, which may use that
+/// memory, find it as it was.
+fn is_on_card(session: &SessionState) -> bool {
+    session.placed.lock().movable().any(|part| part.held().is_some())
+}
+
 /// Returns the reason if the session has something that ends with its contexts and that no recipe makes again. The gate is sealed.
 fn check(session: &SessionState, now: &Suspended) -> Option<&'static str> {
-    let is_away = session.placed.lock().is_away() && now.created.iter().all(|(_, part)| !part.exists());
+    let is_on_card = is_on_card(session);
+    let placed = session.placed.lock();
+    if placed.shares() || !session.sharing.is_unused() && !is_on_card {
+        return Some("it shares memory or events with other processes");
+    }
+    let is_away = placed.is_away() && now.created.iter().all(|(_, part)| !part.exists());
     if !is_away || session.reservations().has_others(&now.created) {
         return Some("a part of its memory stays on the card");
     }
     if session.trace.is_active() {
         return Some("a profiler measures it");
     }
-    let placed = session.placed.lock();
     let allocations = session.allocations();
     let mut reasons = allocations.ranges().filter_map(|range| match range.origin {
         Origin::HostWindow | Origin::ReadOnlyWindow | Origin::Mapped | Origin::Named(_) => None,
-        Origin::Allocated if placed.has(range.base) => None,
+        Origin::Allocated | Origin::Opened if placed.has(range.base) => None,
         Origin::Allocated => Some("memory that cannot move is not kept"),
         Origin::AllocatedAsync(_) => Some("memory of pools is not kept"),
         Origin::GraphNode => Some("memory of graphs is not kept"),

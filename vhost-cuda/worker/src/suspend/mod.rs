@@ -260,7 +260,8 @@ fn give_back(
             ..Suspended::default()
         }
     });
-    let all: Vec<&mut Part> = placed.movable().chain(now.created.iter_mut().map(|(_, part)| part)).collect();
+    let created = now.created.iter_mut().map(|(_, part)| part);
+    let all: Vec<&mut Part> = placed.movable_if(on_card).chain(created).collect();
     let addresses: BTreeSet<u64> = all.iter().map(|part| part.address()).collect();
     // Memory that was freed meanwhile.
     now.store.retain(|address| addresses.contains(&address));

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use vhost_cuda_common::exchange::Token;
 use vhost_cuda_common::statistics;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::slab::{self, Slab};
-use super::{Allocation, Placed, Region, State, access_of, properties};
+use super::{Allocation, Others, Placed, Region, State, access_of, properties};
 use crate::gpu::{Driver, RawAllocation};
 use crate::home::Home;
 use crate::memory::parts::{Mapping, Part};
@@ -15,6 +16,11 @@ use crate::memory::quota::{self, BLOCK};
 
 /// The maximum number of pairs of contexts with access: a session has up to 128 contexts.
 const MAX_PEERS: usize = 1 << 14;
+
+/// [`RegionRow::flags`]: for small allocations.
+const SLAB: u32 = 1;
+/// [`RegionRow::flags`]: other processes may have it mapped.
+const OFFERED: u32 = 2;
 
 /// A region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -26,8 +32,8 @@ pub struct RegionRow {
     pub bytes: u64,
     /// The name of its context.
     pub context: u64,
-    /// 1 for a region of small allocations, or 0.
-    pub is_shared: u32,
+    /// [`SLAB`], [`OFFERED`].
+    pub flags: u32,
     /// The number of its device.
     pub device: u32,
 }
@@ -70,6 +76,18 @@ pub struct PeerRow {
     pub device: u64,
 }
 
+/// An allocation of another process, of which [`AllocationRow`] has the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct OpenedRow {
+    /// Its address.
+    pub address: u64,
+    /// The number of times that the program has opened it.
+    pub times: u64,
+    /// The token under which it was offered.
+    pub token: Token,
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Rows {
@@ -81,6 +99,8 @@ pub struct Rows {
     pub access: Vec<AccessRow>,
     /// Access of contexts.
     pub peers: Vec<PeerRow>,
+    /// Allocations of other processes.
+    pub opened: Vec<OpenedRow>,
 }
 
 /// Returns the bits of the numbers of these devices. `None` for one that has no bit.
@@ -95,16 +115,19 @@ fn devices_of(bits: u64) -> Vec<i32> {
 }
 
 impl State {
-    /// Returns all of it, ordered by address. `None` if another process has a part in it.
+    /// Returns all of it, ordered by address, but for the times that memory was opened. `None` if another process has a part in memory that no
+    /// file keeps.
     pub fn rows(&self) -> Option<Rows> {
         let (mut regions, mut access) = (Vec::new(), Vec::new());
         for (&base, region) in &self.regions {
-            if region.exported {
+            if region.is_shared() && region.part.held().is_none() {
                 return None;
             }
+            let slab = if region.slab.is_some() { SLAB } else { 0 };
+            let flags = slab | if region.others == Others::Offered { OFFERED } else { 0 };
             let (bytes, context) = (region.part.bytes, region.context);
             let device = u32::try_from(region.part.device()).ok()?;
-            regions.push(RegionRow { base, bytes, context, is_shared: region.slab.is_some().into(), device });
+            regions.push(RegionRow { base, bytes, context, flags, device });
             if !region.lent.is_empty() || region.chosen.is_some() {
                 access.push(AccessRow {
                     region: base,
@@ -124,7 +147,10 @@ impl State {
             allocations.push(AllocationRow { address, region: allocation.region, bytes });
         }
         allocations.sort_by_key(|row| row.address);
-        Some(Rows { regions, allocations, access, peers: self.peers.rows()? })
+        let opened = self.opened().map(|(address, token)| OpenedRow { address, times: 0, token });
+        let mut opened: Vec<_> = opened.collect();
+        opened.sort_by_key(|row| row.address);
+        Some(Rows { regions, allocations, access, peers: self.peers.rows()?, opened })
     }
 
     /// Returns the context of the allocation at `address`, the bytes that it takes, and its device.
@@ -154,8 +180,8 @@ impl Placed {
         }
         let is_seen = |device: u64| i32::try_from(device).is_ok_and(|device| self.devices.contains(&device));
         let is_good = |row: &RegionRow| {
-            let is_plain = row.is_shared == 0 || row.is_shared == 1 && row.bytes == BLOCK;
-            is_plain && is_seen(row.device.into())
+            let is_plain = row.flags & SLAB == 0 || row.bytes == BLOCK;
+            row.flags & !(SLAB | OFFERED) == 0 && is_plain && is_seen(row.device.into())
         };
         if !regions.iter().all(is_good) {
             return Err("a region of memory is none".to_owned());
@@ -169,6 +195,8 @@ impl Placed {
         let is_unique = addresses.len() == regions.len();
         let addresses =
             Slab::of(self.bytes(), BLOCK, addresses).filter(|_| is_unique).ok_or_else(elsewhere)?;
+        let mut opened: BTreeMap<u64, Token> =
+            rows.opened.iter().map(|row| (row.address, row.token)).collect();
         let mut by_region = BTreeMap::<u64, BTreeMap<u64, u64>>::new();
         for row in allocations {
             let offset =
@@ -188,7 +216,7 @@ impl Placed {
         }
         for row in regions {
             let used = by_region.remove(&row.base).unwrap_or_default();
-            let slab = if row.is_shared == 1 {
+            let slab = if row.flags & SLAB != 0 {
                 let slab = Slab::of(row.bytes, slab::UNIT, used.clone());
                 Some(slab.ok_or("allocations in a region overlap")?)
             } else if used == BTreeMap::from([(0, row.bytes)]) {
@@ -196,11 +224,18 @@ impl Placed {
             } else {
                 return Err("a region has another allocation than its own".to_owned());
             };
+            let first = used.keys().next().map(|offset| row.base + offset);
+            let others = match first.and_then(|address| opened.remove(&address)) {
+                Some(token) if used.len() == 1 && row.flags & OFFERED == 0 => Others::Opened(token),
+                None if row.flags & OFFERED == 0 => Others::None,
+                None => Others::Offered,
+                Some(_) => return Err("memory of another process has parts of its own".to_owned()),
+            };
             for &offset in used.keys() {
                 let allocation = Allocation { region: row.base, shadow: 0, context: row.context };
                 state.allocations.insert(row.base + offset, allocation);
             }
-            if let Some(slab) = &slab {
+            if let Some(slab) = slab.as_ref().filter(|_| !matches!(others, Others::Opened(_))) {
                 state.slabs.insert((row.context, slab.longest(), row.base));
             }
             let device = row.device.cast_signed();
@@ -218,12 +253,15 @@ impl Placed {
             readers.dedup();
             let mapping = Mapping::new(row.base, row.bytes, access_of(&readers));
             let part = Part::new(Some(0), row.bytes, properties, vec![mapping]).away();
-            let region = Region { part, context: row.context, lent, chosen, slab, exported: false };
+            let region = Region { part, context: row.context, lent, chosen, slab, others };
             state.regions.insert(row.base, region);
             statistics::add_movable_devices(self.device_bit(device));
         }
         if !by_region.is_empty() {
             return Err("an allocation has no region".to_owned());
+        }
+        if !opened.is_empty() {
+            return Err("memory of another process has no region of its own".to_owned());
         }
         if access.is_empty() { Ok(()) } else { Err("devices have access to no region".to_owned()) }
     }

@@ -22,12 +22,12 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::sync::Arc;
+use vhost_cuda_common::exchange::Token;
 #[cfg(doc)]
 use vhost_cuda_common::link::MoveTerms;
 use vhost_cuda_common::statistics;
 use virtio_cuda_protocol::cuda::{RESERVATIONS_BASE, WINDOW_BYTES};
 
-use self::opened::Opened;
 use self::peers::Peers;
 use self::slab::Slab;
 use super::quota::{self, BLOCK};
@@ -66,8 +66,19 @@ pub struct Region {
     chosen: Option<Vec<i32>>,
     /// For a region of small allocations.
     slab: Option<Slab>,
-    /// True if other processes may have it mapped: then it stays in the device's memory.
-    pub exported: bool,
+    /// The part of other processes in it.
+    pub others: Others,
+}
+
+/// The part of other processes in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// They have none.
+    None,
+    /// They may have it mapped.
+    Offered,
+    /// It is another process's, which has offered it under this token.
+    Opened(Token),
 }
 
 /// An allocation, and its shadow.
@@ -102,6 +113,13 @@ pub struct State {
     anchored: HashSet<u64>,
 }
 
+impl Region {
+    /// Returns whether another process has a part in it.
+    pub fn is_shared(&self) -> bool {
+        self.others != Others::None
+    }
+}
+
 /// Placed memory of a session.
 #[derive(Debug, Default)]
 pub struct Placed {
@@ -117,8 +135,6 @@ pub struct Placed {
     /// True if the network cards of the host can reach placed memory, as they can the driver's own.
     is_open_to_peers: bool,
     state: Mutex<State>,
-    /// Memory of other processes.
-    pub opened: Opened,
 }
 
 impl Placed {
@@ -280,7 +296,7 @@ impl Placed {
         })?;
         statistics::add_movable_devices(self.device_bit(home.device));
         let slab = is_small.then(|| Slab::new(BLOCK, slab::UNIT));
-        let mut region = Region { part, context, lent: Vec::new(), chosen: None, slab, exported: false };
+        let mut region = Region { part, context, lent: Vec::new(), chosen: None, slab, others: Others::None };
         let mut state = self.lock();
         // Another thread may have made a region meanwhile. One of the two would stay empty.
         if is_small && let Some((other, address)) = state.take(bytes, context) {
@@ -379,8 +395,15 @@ impl Placed {
     /// Gives back memory and addresses. Addresses of memory that the driver does not unmap are not used again.
     fn end_region(&self, gpu: &Driver, mut region: Region) {
         // SAFETY: the driver has freed the shadow after all work that was there before, or destroyed the context.
-        if unsafe { region.part.give_back(gpu) }.is_ok() {
-            self.lock().addresses.give(region.part.address() - self.start);
+        if unsafe { region.part.give_back(gpu) }.is_err() {
+            return;
+        }
+        let (address, bytes) = (region.part.address(), region.part.bytes);
+        if self.limit > 0 {
+            self.lock().addresses.give(address - self.start);
+        } else {
+            // SAFETY: `open` has reserved just these addresses, and nothing is mapped there any more.
+            let _ = unsafe { gpu.cuMemAddressFree(address, bytes as usize) };
         }
     }
 
@@ -397,11 +420,10 @@ impl Placed {
         state.forget_peers(gpu, context);
         drop(state);
         ended.into_iter().for_each(|(_, region)| self.end_region(gpu, region));
-        self.opened.forget_context(gpu, context);
     }
 
     /// Returns the physical memory that holds the allocation at `address`, for another process: a file of it, its size in bytes, and
-    /// the position of the allocation in it. From now on it does not move. `None` for memory that is not placed.
+    /// the position of the allocation in it. From now on it leaves the card no more. `None` for memory that is not placed.
     ///
     /// Errors: the driver's.
     pub fn export(&self, memory: &impl Memory, address: u64) -> Option<CuResult<(Arc<File>, u64, u64)>> {
@@ -409,7 +431,7 @@ impl Placed {
         let base = state.allocations.get(&address)?.region;
         let region = state.regions.get_mut(&base)?;
         region.part.handle()?;
-        region.exported = true;
+        region.others = Others::Offered;
         Some(region.part.export(memory).map(|file| (file, region.part.bytes, address - base)))
     }
 }
@@ -456,9 +478,26 @@ impl State {
         Some((base, base + offset))
     }
 
-    /// The memory that may move.
+    /// The memory that may move, and all that files keep on the card.
     pub fn movable(&mut self) -> impl Iterator<Item = &mut Part> {
-        self.regions.values_mut().filter(|region| !region.exported).map(|region| &mut region.part)
+        self.movable_if(false)
+    }
+
+    /// As [`Self::movable`]. With `on_card` all memory: that in which other processes have a part may leave this process, but not the card.
+    pub fn movable_if(&mut self, on_card: bool) -> impl Iterator<Item = &mut Part> {
+        let moves =
+            move |region: &&mut Region| on_card || !region.is_shared() || region.part.held().is_some();
+        self.regions.values_mut().filter(moves).map(|region| &mut region.part)
+    }
+
+    /// Returns whether files keep all memory in which other processes have a part.
+    pub fn is_kept(&self) -> bool {
+        self.regions.values().all(|region| !region.is_shared() || region.part.held().is_some())
+    }
+
+    /// Returns whether memory is on the card in which other processes have a part.
+    pub fn shares(&self) -> bool {
+        self.regions.values().any(|region| region.is_shared() && region.part.exists())
     }
 }
 

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Placed memory of other processes (`cuIpcOpenMemHandle`): the owner exports the physical memory as a file, which is mapped here
-//! at reserved addresses.
+//! at reserved addresses, as a region with one allocation.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use vhost_cuda_common::exchange::{HANDLE_BYTES, Token};
 use zerocopy::FromBytes;
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::super::quota;
-use super::map_at_reserved;
-use crate::gpu::{CuResult, CudaError, Driver, HANDLE_TYPE_FILE};
+use super::left::taken_by;
+use super::slab::{self, Slab};
+use super::{Allocation, MAX_REGIONS, Others, Placed, Region, State, map, map_at_reserved, properties};
+use crate::gpu::{CuResult, CudaError, Driver};
 use crate::home::Home;
-use crate::memory::parts::Memory;
+use crate::memory::parts::{Memory, Part};
+use crate::memory::quota::{self, BLOCK};
 
 /// The first bytes of [`Placement`]. The driver's own handles begin with others: the emulator's with its name, NVIDIA's with small
 /// numbers.
@@ -67,89 +68,91 @@ impl Placement {
     }
 }
 
-/// One mapping of foreign memory.
-#[derive(Debug)]
-struct Mapped {
-    token: Token,
-    base: u64,
-    bytes: u64,
-    shadow: u64,
-    context: u64,
-}
-
-/// The session's mappings of foreign memory, by the address of the allocation.
-#[derive(Debug, Default)]
-pub struct Opened(Mutex<HashMap<u64, Mapped>>);
-
-impl Opened {
-    /// Maps the memory behind `file`, or returns the address at which the offer of `token` is mapped already.
+impl Placed {
+    /// Maps the memory behind `file`, in which `bytes` bytes are an allocation, or returns the address at which the offer of `token` is
+    /// mapped already. The file is kept: with it another worker of the session can map the memory, which cannot be exported again.
     ///
-    /// Errors: the driver's.
+    /// Errors: the driver's; `CUDA_ERROR_INVALID_VALUE` if no session places an allocation so; `CUDA_ERROR_OUT_OF_MEMORY` for too many.
     pub fn open(
         &self,
         gpu: &Driver,
         token: Token,
-        place: Placement,
-        file: &File,
+        (place, bytes): (Placement, u64),
+        file: File,
         home: Home,
     ) -> CuResult<u64> {
-        let mut all = self.0.lock();
-        if let Some((&address, _)) = all.iter().find(|(_, mapped)| mapped.token == token) {
+        let mut state = self.lock();
+        if let Some(address) = state.opened().find(|(_, known)| *known == token).map(|(address, _)| address) {
             return Ok(address);
         }
-        let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
-        // SAFETY: for this kind of handle the pointer is a file descriptor, which is open across the call.
-        let (handle,) = unsafe { gpu.cuMemImportFromShareableHandle(shareable, HANDLE_TYPE_FILE as i32) }?;
-        // As for `cuMemAlloc`: closing waits for the device's work.
-        let shadow = gpu.cuMemAlloc_v2(1).map(|(shadow,)| shadow);
-        let mapping = shadow.and_then(|_| map_at_reserved(gpu, place.bytes, handle, &[home.device]));
-        // The mapping keeps the memory.
-        let _ = gpu.cuMemRelease(handle);
-        let mapping = mapping.inspect_err(|_| {
-            // SAFETY: allocated above; nobody else has its address.
-            let _ = shadow.map(|shadow| unsafe { gpu.cuMemFree_v2(shadow) });
+        let slab = match quota::alone(bytes) {
+            0 => Slab::of(BLOCK, slab::UNIT, BTreeMap::from([(place.offset, taken_by(bytes))])),
+            _ => None,
+        };
+        if slab.is_none() && (place.offset > 0 || quota::alone(bytes) == 0) {
+            return Err(CudaError::INVALID_VALUE);
+        }
+        let most = if self.limit > 0 { self.limit } else { MAX_REGIONS };
+        if state.regions.len() >= most {
+            return Err(CudaError::OUT_OF_MEMORY);
+        }
+        // Without a reservation the driver chooses the addresses, and the session stays with its worker.
+        let offset = match self.limit {
+            0 => None,
+            _ => Some(state.addresses.take(place.bytes).ok_or(CudaError::OUT_OF_MEMORY)?),
+        };
+        let readers = state.peers.readers(home);
+        let mapped = gpu.import(&file).and_then(|handle| {
+            // As for `cuMemAlloc`: closing waits for the device's work.
+            let made = gpu.cuMemAlloc_v2(1).and_then(|(shadow,)| {
+                let mapping = match offset {
+                    Some(offset) => map(gpu, self.start + offset, place.bytes, handle, &readers),
+                    None => map_at_reserved(gpu, place.bytes, handle, &readers),
+                };
+                mapping.map(|mapping| (shadow, mapping)).inspect_err(|_| {
+                    // SAFETY: allocated above; nobody else has its address.
+                    let _ = unsafe { gpu.cuMemFree_v2(shadow) };
+                })
+            });
+            // The mapping keeps the memory.
+            let _ = gpu.release(handle);
+            made
+        });
+        let (shadow, mapping) = mapped.inspect_err(|_| {
+            if let Some(offset) = offset {
+                state.addresses.give(offset);
+            }
         })?;
-        let (base, context) = (mapping.address, home.context);
+        let part = Part::new(None, place.bytes, properties(home.device), vec![mapping]);
+        let part = part.with_file(Some(Arc::new(file)));
+        let (base, context) = (part.address(), home.context);
+        let others = Others::Opened(token);
+        state.regions.insert(base, Region { part, context, lent: Vec::new(), chosen: None, slab, others });
         let address = base + place.offset;
-        all.insert(address, Mapped { token, base, bytes: place.bytes, shadow: shadow?, context });
+        state.allocations.insert(address, Allocation { region: base, shadow, context });
         Ok(address)
-    }
-
-    /// Returns whether the memory at `address` is mapped here.
-    pub fn has(&self, address: u64) -> bool {
-        self.0.lock().contains_key(&address)
-    }
-
-    /// Removes the mapping of the allocation at `address`, after the device's work.
-    ///
-    /// Errors: the driver's; `CUDA_ERROR_INVALID_VALUE` if it is not mapped here.
-    pub fn close(&self, gpu: &Driver, address: u64) -> CuResult<()> {
-        let mapped = self.0.lock().remove(&address).ok_or(CudaError::INVALID_VALUE)?;
-        // SAFETY: the shadow was allocated with the mapping, and ends with it.
-        unsafe { gpu.cuMemFree_v2(mapped.shadow) }.inspect(|()| end(gpu, &mapped))
-    }
-
-    /// Removes the mappings of a context that the driver has destroyed.
-    pub fn forget_context(&self, gpu: &Driver, context: u64) {
-        let ended: Vec<_> = self.0.lock().extract_if(|_, mapped| mapped.context == context).collect();
-        ended.iter().for_each(|(_, mapped)| end(gpu, mapped));
     }
 }
 
-fn end(gpu: &Driver, mapped: &Mapped) {
-    // SAFETY: a mapping of this table, and its reservation. The driver has freed the shadow after all work that was there
-    // before, or destroyed the context.
-    unsafe {
-        if gpu.unmap(mapped.base, mapped.bytes).is_ok() {
-            let _ = gpu.cuMemAddressFree(mapped.base, mapped.bytes as usize);
-        }
+impl State {
+    /// Returns the part of other processes in the region of the allocation at `address`.
+    pub fn others_in(&self, address: u64) -> Others {
+        let region = self.allocations.get(&address).and_then(|found| self.regions.get(&found.region));
+        region.map_or(Others::None, |region| region.others)
+    }
+
+    /// The allocations of other processes: their addresses and tokens.
+    pub fn opened(&self) -> impl Iterator<Item = (u64, Token)> {
+        self.allocations.keys().filter_map(|&address| match self.others_in(address) {
+            Others::Opened(token) => Some((address, token)),
+            Others::None | Others::Offered => None,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::quota::BLOCK;
 
     #[test]
     fn an_offer_names_memory_inside_of_what_comes_with_it() {

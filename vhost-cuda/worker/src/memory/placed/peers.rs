@@ -184,7 +184,7 @@ impl Placed {
         let _changes = self.changes.lock();
         let mut state = self.lock();
         let State { regions, peers, .. } = &mut *state;
-        let region = regions.get_mut(&address).filter(|region| region.slab.is_none() && !region.exported);
+        let region = regions.get_mut(&address).filter(|region| region.slab.is_none() && !region.is_shared());
         let region = region.ok_or(CudaError::NOT_SUPPORTED)?;
         let owner = Home { context: region.context, device: region.part.device() };
         let before = region.chosen.replace(devices);
