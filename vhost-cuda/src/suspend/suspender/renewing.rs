@@ -82,14 +82,14 @@ impl Suspender {
         let begun = Instant::now();
         let renewing = session.residence().renew(begun + time)?;
         session.check_renewal()?;
-        let ran = session.residence().moves().phase == Phase::Running;
+        let ran = runs(session);
         let before = session.worker_pid();
         // While the program runs, because a worker may have to be started. Where the card has no room for one, it has when the session
         // is suspended.
         let fresh = workers.take();
         let stopped = Instant::now();
         let mut steps = Steps { begun: stopped, text: String::new() };
-        let result = self.change(session, time, workers, fresh, ran, &mut steps);
+        let result = self.change(session, time, workers, fresh, &mut steps);
         if !ran && result.is_ok() {
             // The context with which the worker has waited for a session ends, or it stays there until the session comes back.
             let _ = self.end_objects(session);
@@ -116,9 +116,9 @@ impl Suspender {
         time: Duration,
         workers: &impl Workers,
         fresh: Result<Worker, String>,
-        runs: bool,
         steps: &mut Steps,
     ) -> Result<(), Error> {
+        let runs = runs(session);
         let suspended = self.suspend_to(session, time, false, Extent::Held).map_err(Error::from);
         steps.end("suspended");
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
@@ -152,6 +152,10 @@ impl Suspender {
             None => Ok(()),
         }
     }
+}
+
+fn runs(session: &Session) -> bool {
+    session.residence().moves().phase == Phase::Running
 }
 
 #[cfg(test)]
