@@ -291,16 +291,21 @@ impl VhostUserBackend for Backend {
         // Never returns an error, which would end the queue's thread. Each thread has one queue, with its own number.
         let (Some(vring), Some(memory)) = (vrings.first(), self.device.memory()) else { return Ok(()) };
         let ring = &self.device.rings[index];
-        match ring.resume(vring) {
+        let stops = self.device.stops();
+        let start = ring.resume(vring);
+        match start {
             Start::Stopped => return Ok(()),
             Start::Anew => {
                 debug!("connection {}: the device was reset", self.device.connection);
                 self.device.reset();
             }
-            Start::Same => {}
+            Start::Again | Start::Running => {}
         }
         self.take_up(ring, vring, &memory);
-        self.device.go_on(&memory);
+        // A queue that runs still while the front-end stops one after the other is no start.
+        if start != Start::Running {
+            self.device.go_on(&memory, stops);
+        }
         self.device.unpause();
         if index + 1 == self.num_queues() {
             self.device.events.deliver(&memory);

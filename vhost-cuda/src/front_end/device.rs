@@ -145,6 +145,8 @@ pub struct Device {
     pub transfers: AtomicBool,
     /// True if its sessions have stopped, or wait for the start of the queues.
     stopped: AtomicBool,
+    /// How often a queue was stopped. Locked while sessions are told to go on.
+    stops: Mutex<u64>,
     /// The sessions whose contents have gone ahead to the daemon that loads the next state, by their labels.
     ahead: Mutex<HashSet<u64>>,
     /// Contents that have come before the state of their machine, by the ids of their sessions.
@@ -223,6 +225,7 @@ impl Device {
             relay: OnceLock::new(),
             transfers: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            stops: Mutex::new(0),
             ahead: Mutex::default(),
             arrived: Mutex::default(),
             pausing: Arc::default(),

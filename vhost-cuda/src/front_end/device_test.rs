@@ -124,3 +124,18 @@ fn a_user_gets_half_of_the_sessions() {
     drop(second);
     assert!(device.sessions.lock().users.is_empty());
 }
+
+#[test]
+fn a_stop_is_not_undone_by_the_thread_of_a_queue() {
+    let (device, guest) = (device(1), FixtureGuest::new());
+    let before = device.stops();
+    device.stop();
+    device.go_on(&guest.snapshot(), before);
+    assert!(device.is_stopped(), "the queue had started before the stop");
+    // The next queue.
+    device.stop();
+    device.go_on(&guest.snapshot(), before + 1);
+    assert!(device.stopped.load(Ordering::Acquire));
+    device.go_on(&guest.snapshot(), device.stops());
+    assert!(!device.stopped.load(Ordering::Acquire));
+}

@@ -96,8 +96,10 @@ pub struct Ring {
 /// The state in which a queue runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It was running already, or continues where it was stopped.
-    Same,
+    /// It was running already.
+    Running,
+    /// It continues where it was stopped, or begins.
+    Again,
     /// The device was reset in between: chains that were taken before are void.
     Anew,
     /// It does not run.
@@ -114,7 +116,7 @@ impl Ring {
         }
         gate.serving = true;
         if gate.running {
-            return Start::Same;
+            return Start::Running;
         }
         let start = match gate.stopped_at.take() {
             Some(position) if position != Position::of(vring) => {
@@ -122,7 +124,7 @@ impl Ring {
                 gate.in_flight.clear();
                 Start::Anew
             }
-            _ => Start::Same,
+            _ => Start::Again,
         };
         gate.running = true;
         gate.vring = Some(VringHandle(vring.clone()));

@@ -31,7 +31,7 @@ fn a_paused_guest_gets_its_replies_when_it_runs_again() {
     assert!(guest.used().is_empty(), "a stopped queue was written");
     let vring = guest.vring.clone();
     vring.set_queue_ready(true);
-    assert_eq!(guest.ring.resume(&vring), Start::Same);
+    assert_eq!(guest.ring.resume(&vring), Start::Again);
     answering.join().unwrap();
     assert_eq!(guest.used(), [(0, 9)]);
 }
@@ -77,7 +77,7 @@ fn a_queue_is_not_stopped_while_its_thread_answers() {
     let mut guest = FixtureGuest::new();
     let chain = taken(&mut guest);
     // The queue's thread has noticed a kick and is taking chains.
-    assert_eq!(guest.ring.resume(&guest.vring), Start::Same);
+    assert_eq!(guest.ring.resume(&guest.vring), Start::Again);
     let ring = guest.ring.clone();
     let stopping = thread::spawn(move || ring.stop(0));
     while guest.ring.goes_on() {
@@ -119,7 +119,7 @@ fn chains_move_with_the_guest() {
     assert!(ring.has_inherited());
     assert_eq!(ring.unanswered(|_| None), moved, "they move on, if the machine never runs here");
     destination.vring.set_queue_ready(true);
-    assert_eq!(ring.resume(&destination.vring), Start::Same);
+    assert_eq!(ring.resume(&destination.vring), Start::Again);
     assert_eq!(ring.take_inherited(), moved);
     assert!(ring.has_inherited(), "sessions may not go on before they have their chains");
     ring.taken_up();

@@ -17,8 +17,12 @@ impl Device {
     /// Has all sessions stop, because the front-end stops the first queue. Returns when they have, or when the time is over: those
     /// that have not stopped go on, and the machine cannot be saved with them.
     pub fn stop(&self) {
-        if self.stopped.swap(true, Ordering::AcqRel) {
-            return;
+        {
+            let mut stops = self.stops.lock();
+            *stops += 1;
+            if self.stopped.swap(true, Ordering::AcqRel) {
+                return;
+            }
         }
         let deadline = Instant::now() + STOP_TIME;
         for_each(&self.sessions(), |session| session.stop(deadline));
@@ -29,12 +33,17 @@ impl Device {
         self.stopped.load(Ordering::Acquire) || self.rings.iter().all(|ring| !ring.is_running())
     }
 
-    /// Lets all sessions go on, because a queue runs, unless another one has chains of another backend that belong to them.
-    pub fn go_on(&self, memory: &Memory) {
-        if !self.stopped.load(Ordering::Acquire) || self.rings.iter().any(|ring| ring.has_inherited()) {
-            return;
-        }
-        if self.stopped.swap(false, Ordering::AcqRel) {
+    /// Returns how often a queue was stopped, for [`Self::go_on`].
+    pub fn stops(&self) -> u64 {
+        *self.stops.lock()
+    }
+
+    /// Lets all sessions go on, because a queue has started, unless another one has chains of another backend that belong to them, or a
+    /// queue was stopped since there were so many `stops`: then they have to stop, whatever the threads of the other queues find.
+    pub fn go_on(&self, memory: &Memory, stops: u64) {
+        let now = self.stops.lock();
+        let has_waited = self.rings.iter().any(|ring| ring.has_inherited());
+        if *now == stops && !has_waited && self.stopped.swap(false, Ordering::AcqRel) {
             self.end_ahead();
             self.sessions().iter().for_each(|session| session.go_on(memory));
         }
