@@ -19,7 +19,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
 
 /// Programs that get other workers at random moments.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "copies",
     "four_threads",
     "threads_share",
@@ -30,6 +30,7 @@ const PROGRAMS: [&str; 10] = [
     "kept_library_graphs",
     "kept_random",
     "shared_rounds",
+    "shared_rounds_events",
 ];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 const STATUS: &str = r#"{"do":"status"}"#;
