@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Two processes open each other's memory. In each round one writes its own and a part of the other's, and the other one compares all of it.
-// The other process is started by exec before this one has used CUDA. Nobody waits for ever.
+// The other process is started by exec before this one has used CUDA. With `events` neither waits for its own work: the other one waits for an
+// event, which it opens in each round. Nobody waits for ever.
 #include "check_driver.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <string>
 #include <sys/socket.h>
@@ -23,6 +25,7 @@ static const int LIMIT = 60;
 
 struct Message {
     int wrong;
+    CUipcEventHandle event;
     CUipcMemHandle handles[2];
 };
 
@@ -43,6 +46,9 @@ static unsigned int value(int round, int side, size_t which, int half) {
 
 struct Side {
     int number;
+    bool has_events;
+    CUstream stream;
+    CUevent done;
     CUdeviceptr own[2], opened[2];
     CUdeviceptr copy;
     CUipcMemHandle handles[2];
@@ -67,20 +73,33 @@ struct Side {
     void write(int round) {
         for (size_t which = 0; which < 2; which++) {
             const size_t half = BYTES[which] / 2;
-            CHECK_DRIVER(cuMemsetD32(own[which], value(round, number, which, 0), half / 4));
-            CHECK_DRIVER(cuMemsetD32(opened[which] + half, value(round, number, which, 1), half / 4));
+            CHECK_DRIVER(cuMemsetD32Async(own[which], value(round, number, which, 0), half / 4, stream));
+            CHECK_DRIVER(cuMemsetD32Async(opened[which] + half, value(round, number, which, 1), half / 4, stream));
         }
-        CHECK_DRIVER(cuCtxSynchronize());
+        if (has_events) {
+            CHECK_DRIVER(cuEventRecord(done, stream));
+        } else {
+            CHECK_DRIVER(cuStreamSynchronize(stream));
+        }
     }
 
     // Compares what the other side has written, there and here.
-    int compare(int round) {
+    int compare(int round, const CUipcEventHandle &handle) {
         int wrong = 0;
+        CUevent there = nullptr;
+        if (has_events) {
+            CHECK_DRIVER(cuIpcOpenEventHandle(&there, handle));
+            CHECK_DRIVER(cuStreamWaitEvent(stream, there, 0));
+        }
         for (size_t which = 0; which < 2; which++) {
             const size_t half = BYTES[which] / 2;
-            CHECK_DRIVER(cuMemcpyDtoD(copy, opened[which], half));
+            CHECK_DRIVER(cuMemcpyDtoDAsync(copy, opened[which], half, stream));
+            CHECK_DRIVER(cuStreamSynchronize(stream));
             wrong += differences(copy, half, value(round, 1 - number, which, 0));
             wrong += differences(own[which] + half, half, value(round, 1 - number, which, 1));
+        }
+        if (has_events) {
+            CHECK_DRIVER(cuEventDestroy(there));
         }
         return wrong;
     }
@@ -96,11 +115,13 @@ struct Side {
     }
 };
 
-static int run(int number, int socket) {
+static int run(int number, int socket, bool has_events) {
     use_primary_context();
     Side side = {};
     side.number = number;
-    Message message = {};
+    side.has_events = has_events;
+    CHECK_DRIVER(cuStreamCreate(&side.stream, CU_STREAM_NON_BLOCKING));
+    Message message = {}, answer;
     CUdeviceptr before;
     CHECK_DRIVER(cuMemAlloc(&before, 700));
     CHECK_DRIVER(cuMemAlloc(&side.copy, BYTES[1]));
@@ -108,9 +129,13 @@ static int run(int number, int socket) {
         CHECK_DRIVER(cuMemAlloc(&side.own[which], BYTES[which]));
         CHECK_DRIVER(cuIpcGetMemHandle(&message.handles[which], side.own[which]));
     }
+    if (has_events) {
+        CHECK_DRIVER(cuEventCreate(&side.done, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+        CHECK_DRIVER(cuIpcGetEventHandle(&message.event, side.done));
+    }
     send_all(socket, message);
-    message = receive_all(socket);
-    std::copy(message.handles, message.handles + 2, side.handles);
+    answer = receive_all(socket);
+    std::copy(answer.handles, answer.handles + 2, side.handles);
     side.open();
     int wrong = 0;
     for (int round = 0; round < ROUNDS; round++) {
@@ -118,7 +143,7 @@ static int run(int number, int socket) {
             side.write(round);
             send_all(socket, message);
         } else {
-            wrong += receive_all(socket).wrong + side.compare(round);
+            wrong += receive_all(socket).wrong + side.compare(round, answer.event);
         }
         if (round % REOPENED == REOPENED - 1) {
             side.close();
@@ -136,8 +161,9 @@ static int run(int number, int socket) {
 }
 
 int main(int count, char **arguments) {
-    if (count == 2) {
-        return run(1, std::atoi(arguments[1]));
+    const bool has_events = count > 1 && std::strcmp(arguments[1], "events") == 0;
+    if (count == 3) {
+        return run(1, std::atoi(arguments[2]), has_events);
     }
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
@@ -150,12 +176,12 @@ int main(int count, char **arguments) {
     REQUIRE(other >= 0);
     if (other == 0) {
         close(ends[0]);
-        execl("/proc/self/exe", "shared_rounds", number.c_str(), nullptr);
+        execl("/proc/self/exe", "shared_rounds", has_events ? "events" : "-", number.c_str(), nullptr);
         _exit(127);
     }
     close(ends[1]);
     REQUIRE(fcntl(ends[0], F_SETFD, FD_CLOEXEC) == 0);
-    const int failed = run(0, ends[0]);
+    const int failed = run(0, ends[0], has_events);
     int status = 0;
     REQUIRE(waitpid(other, &status, 0) == other);
     std::printf("the other process ends with %d\n", status);

@@ -242,6 +242,7 @@ pub const CASES: &[Case] = &[
     // The daemon of the release before gives allocations of the same size one handle.
     Case { newer: Some(Part::Daemon), ..Case::new("sharing") },
     Case { newer: Some(Part::Daemon), ..Case::new("shared_rounds") },
+    Case { newer: Some(Part::Daemon), ..Case::of("shared_rounds_events", "shared_rounds", &["events"]) },
     rules("rules_driver", tables!("setup_driver" "driver")),
     rules("rules_memory", tables!("setup_driver" "memory")),
     rules("rules_graphs", tables!("setup_driver" "graphs")),

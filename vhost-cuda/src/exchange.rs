@@ -19,14 +19,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use log::debug;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::fcntl_get_seals;
 use serde::{Deserialize, Serialize};
 use vhost_cuda_common::budget::{Budget, Charge};
 use vhost_cuda_common::exchange::{
-    Answer, LOOK_UP, OFFER, Offer, Question, RECORD, SETTLE, Shortage, TOKEN_BYTES, Token, WITHDRAW,
+    AWAY, Answer, BACK, CLOSED, EVENT, LOOK_UP, OFFER, Offer, Question, RECORD, SETTLE, Shortage,
+    TOKEN_BYTES, Token, WITHDRAW,
 };
 use vhost_cuda_common::files::{invalid, write_with};
 use zerocopy::{FromZeros, IntoBytes};
@@ -39,6 +41,8 @@ use crate::owner::Owner;
 
 /// The maximum number of offers of one session.
 const MAX_OFFERS: usize = 4096;
+/// The time for an event that is made again to be there: that of a session to get another worker. A call of the guest waits meanwhile.
+const AWAY_PATIENCE: Duration = Duration::from_secs(20);
 /// The major number of NVIDIA's devices. Other devices of NVIDIA get theirs when their module is loaded.
 const NVIDIA_MAJOR: u32 = 195;
 
@@ -72,7 +76,14 @@ struct Shared {
     session: u64,
     offer: Offer,
     file: Option<Arc<Kept>>,
+    /// The sessions that have it open, and how often. Only events are counted.
+    openers: HashMap<u64, u32>,
+    /// True while an event is made again.
+    is_away: bool,
 }
+
+/// An offer of the program before this one: its token, what it is, its file, and the sessions that have it open.
+pub type Restored = (Token, Offer, Option<File>, HashMap<u64, u32>);
 
 /// An offer that is handed over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,16 +95,19 @@ pub struct SavedOffer {
     bytes: u64,
     handle: Vec<u8>,
     file: Option<Number>,
+    #[serde(default)]
+    openers: HashMap<u64, u32>,
 }
 
 impl SavedOffer {
     /// Returns the offer for [`Exchange::serve`].
     ///
     /// Errors: the state is wrong.
-    pub fn restore(self, files: &mut Inherited) -> io::Result<(Token, Offer, Option<File>)> {
+    pub fn restore(self, files: &mut Inherited) -> io::Result<Restored> {
         let handle = self.handle.try_into().map_err(|_| invalid("a handle of another length"))?;
         let file = self.file.map(|number| files.take(number)).transpose()?.map(File::from);
-        Ok((self.token, Offer { what: self.what, device: self.device, bytes: self.bytes, handle }, file))
+        let offer = Offer { what: self.what, device: self.device, bytes: self.bytes, handle };
+        Ok((self.token, offer, file, self.openers))
     }
 }
 
@@ -141,7 +155,7 @@ struct State {
 
 /// The offers of all sessions of one daemon.
 #[derive(Debug, Default)]
-pub struct Exchange(Mutex<State>);
+pub struct Exchange(Mutex<State>, Condvar);
 
 impl Exchange {
     /// Returns an exchange without offers.
@@ -155,18 +169,19 @@ impl Exchange {
         self: &Arc<Self>,
         sharer: Sharer,
         budgets: FileBudgets,
-        offers: Vec<(Token, Offer, Option<File>)>,
+        offers: Vec<Restored>,
         services: impl Services,
     ) {
         let (exchange, Sharer { socket, session, owner }) = (self.clone(), sharer);
         // At once, so that other workers find what was offered before.
         let of_user = exchange.begin(session, owner, budgets.of_user);
         let budgets = [of_user, budgets.machine, budgets.descriptors];
-        for (token, offer, file) in offers {
+        for (token, offer, file, openers) in offers {
             // What the limits allowed before, they may not allow any more.
             let kept = file.map(|file| keep(file, &budgets)).transpose();
             let offered = kept.and_then(|kept| {
-                exchange.offer_as(token, Shared { owner, session, offer, file: kept.map(Arc::new) })
+                let file = kept.map(Arc::new);
+                exchange.offer_as(token, Shared { owner, session, offer, file, openers, is_away: false })
             });
             if let Err(error) = offered {
                 debug!("exchange: an offer is not kept: {error}");
@@ -195,7 +210,8 @@ impl Exchange {
             let shared = state.offers.get(token)?;
             let Offer { what, device, bytes, handle } = shared.offer;
             let file = shared.file.as_ref().map(|kept| files.add(&kept.file));
-            Some(SavedOffer { token: *token, what, device, bytes, handle: handle.to_vec(), file })
+            let openers = shared.openers.clone();
+            Some(SavedOffer { token: *token, what, device, bytes, handle: handle.to_vec(), file, openers })
         };
         tokens.filter_map(&mut save).collect()
     }
@@ -225,7 +241,9 @@ impl Exchange {
         }
         let ended = entry.remove();
         let files: Vec<_> = ended.tokens.iter().filter_map(|token| state.offers.remove(token)).collect();
+        state.close_all(session);
         drop(state);
+        self.1.notify_all();
         // Closing the last descriptor of GPU memory is slow.
         drop(files);
     }
@@ -278,7 +296,8 @@ impl Exchange {
                 let file = file.map(|file| keep(file, budgets)).transpose();
                 let offered = file.and_then(|file| {
                     let file = file.map(Arc::new);
-                    self.offer(Shared { owner, session, offer: question.offer, file })
+                    let (openers, is_away) = (HashMap::new(), false);
+                    self.offer(Shared { owner, session, offer: question.offer, file, openers, is_away })
                 });
                 match offered {
                     Ok(token) => (answer.found, answer.token) = (1, token),
@@ -286,7 +305,7 @@ impl Exchange {
                 }
             }
             LOOK_UP => {
-                if let Some(shared) = self.find(&question.token, owner, question.offer.what) {
+                if let Some(shared) = self.find(&question.token, owner, session, question.offer.what) {
                     (answer.found, answer.offer, found_file) = (1, shared.offer, shared.file);
                 }
             }
@@ -294,9 +313,58 @@ impl Exchange {
                 self.withdraw(&question.token, session);
                 return Ok(None);
             }
+            AWAY => answer.found = self.away(session).into(),
+            BACK => {
+                let kept = file.map(|file| keep(file, budgets)).transpose();
+                let kept = kept.inspect_err(|error| debug!("exchange: an event is not kept: {error}"));
+                let is_back = kept.is_ok_and(|kept| {
+                    self.back(&question.token, session, question.offer, kept.map(Arc::new))
+                });
+                answer.found = is_back.into();
+            }
+            CLOSED => {
+                self.0.lock().closed(&question.token, session);
+                return Ok(None);
+            }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
         Ok(Some((answer, found_file)))
+    }
+
+    /// Notes that the events of a session end until they are made again, unless another one has any of them open. Those that it has opened
+    /// end, too.
+    fn away(&self, session: u64) -> bool {
+        let mut state = self.0.lock();
+        let state = &mut *state;
+        let Some(of) = state.sessions.get(&session) else { return false };
+        let events = |shared: &&mut Shared| shared.session == session && shared.offer.what == EVENT;
+        if !of.tokens.iter().filter_map(|token| state.offers.get(token)).all(|one| one.openers.is_empty()) {
+            return false;
+        }
+        state.offers.values_mut().filter(events).for_each(|shared| shared.is_away = true);
+        state.close_all(session);
+        true
+    }
+
+    /// Notes that an event of a session is there again. Returns whether it is one.
+    fn back(&self, token: &Token, session: u64, offer: Offer, file: Option<Arc<Kept>>) -> bool {
+        let mut state = self.0.lock();
+        let state = &mut *state;
+        let (Some(shared), Some(of)) = (state.offers.get_mut(token), state.sessions.get_mut(&session)) else {
+            return false;
+        };
+        if shared.session != session || (shared.offer.what, offer.what) != (EVENT, EVENT) {
+            return false;
+        }
+        if of.named.get(&shared.offer) == Some(token) {
+            of.named.remove(&shared.offer);
+        }
+        if file.is_none() {
+            of.named.insert(offer, *token);
+        }
+        (shared.offer, shared.file, shared.is_away) = (offer, file, false);
+        self.1.notify_all();
+        true
     }
 
     fn offer(&self, shared: Shared) -> io::Result<Token> {
@@ -340,11 +408,49 @@ impl Exchange {
         if of.named.get(&shared.offer) == Some(token) {
             of.named.remove(&shared.offer);
         }
+        self.1.notify_all();
     }
 
-    fn find(&self, token: &Token, owner: Owner, what: u32) -> Option<Shared> {
-        let state = self.0.lock();
-        state.offers.get(token).filter(|shared| shared.owner == owner && shared.offer.what == what).cloned()
+    /// Returns what is offered under a token, once it is there. An event counts as open in `session` from now on.
+    fn find(&self, token: &Token, owner: Owner, session: u64, what: u32) -> Option<Shared> {
+        let until = Instant::now() + AWAY_PATIENCE;
+        let mut state = self.0.lock();
+        loop {
+            let shared = state.offers.get_mut(token)?;
+            if shared.owner != owner || shared.offer.what != what {
+                return None;
+            }
+            if !shared.is_away {
+                if what == EVENT && shared.session != session {
+                    let times = shared.openers.entry(session).or_default();
+                    *times = times.saturating_add(1);
+                }
+                return Some(shared.clone());
+            }
+            if self.1.wait_until(&mut state, until).timed_out() {
+                return None;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Notes that an event that a session has looked up has ended there.
+    fn closed(&mut self, token: &Token, session: u64) {
+        let Some(shared) = self.offers.get_mut(token) else { return };
+        if let Entry::Occupied(mut times) = shared.openers.entry(session) {
+            *times.get_mut() -= 1;
+            if *times.get() == 0 {
+                times.remove();
+            }
+        }
+    }
+
+    /// Notes that all events that a session has opened have ended there.
+    fn close_all(&mut self, session: u64) {
+        for shared in self.offers.values_mut() {
+            shared.openers.remove(&session);
+        }
     }
 }
 

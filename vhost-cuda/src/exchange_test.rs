@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use vhost_cuda_common::exchange::{
-    ALLOCATION, ANY_DEVICE, EVENT, HANDLE_BYTES, MEMORY, look_up, offer, record, settle, withdraw,
+    ALLOCATION, ANY_DEVICE, EVENT, HANDLE_BYTES, MEMORY, away, back, closed, look_up, offer, record, settle,
+    withdraw,
 };
 use vhost_cuda_common::images::seal;
 
@@ -119,6 +120,39 @@ fn offers_stay_while_a_session_goes_from_one_worker_to_another() {
     drop(second);
     wait_until("the session has ended", || !exchange.0.lock().sessions.contains_key(&99));
     assert!(look_up(&other, later, MEMORY).unwrap().is_none());
+}
+
+#[test]
+fn events_end_while_nobody_has_them_open_and_whoever_looks_for_them_waits() {
+    let exchange = Exchange::new();
+    let (one, other) = (worker(&exchange, 7), worker(&exchange, 7));
+    let event = |byte| Offer { what: EVENT, bytes: 0, ..memory(byte) };
+    let token = offer(&one, event(1), None).unwrap().unwrap();
+    for _ in 0..2 {
+        assert_eq!(look_up(&other, token, EVENT).unwrap().unwrap().0, event(1));
+    }
+    for _ in 0..2 {
+        assert!(!away(&one).unwrap(), "it is open there");
+        closed(&other, token).unwrap();
+    }
+    // The other one answers, so that the last word of it has come.
+    assert!(look_up(&other, [0; TOKEN_BYTES], EVENT).unwrap().is_none());
+    assert!(away(&one).unwrap());
+    thread::scope(|scope| {
+        let found = scope.spawn(|| look_up(&other, token, EVENT).unwrap().unwrap().0);
+        thread::sleep(Duration::from_millis(50));
+        assert!(!found.is_finished(), "it is away");
+        assert!(!back(&one, [0; TOKEN_BYTES], event(2), None).unwrap());
+        assert!(!back(&one, token, memory(2), None).unwrap(), "it is something else");
+        assert!(back(&one, token, event(2), None).unwrap());
+        assert_eq!(found.join().unwrap(), event(2));
+    });
+    assert!(!back(&other, token, event(3), None).unwrap(), "another session's");
+    assert!(!away(&one).unwrap());
+    // All that it has open ends with its own.
+    assert!(away(&other).unwrap() && away(&one).unwrap());
+    drop(one);
+    assert!(look_up(&other, token, EVENT).unwrap().is_none(), "nobody brings it back");
 }
 
 #[test]

@@ -29,6 +29,14 @@ pub const SETTLE: u32 = 4;
 /// [`Question::kind`]: records a process for a profiler in the guest . The answer's file is a socket.
 pub const RECORD: u32 = 5;
 
+/// [`Question::kind`]: the events that the session has offered are about to end, and so are those that it has opened. They are made again
+/// ([`BACK`]), and whoever looks them up meanwhile waits. The answer says whether they may end: no other session has opened one.
+pub const AWAY: u32 = 6;
+/// [`Question::kind`]: the event with this token is there again, as the offer says. The answer says whether the session has offered it.
+pub const BACK: u32 = 7;
+/// [`Question::kind`]: an event with this token that the worker has looked up has ended there. There is no answer.
+pub const CLOSED: u32 = 8;
+
 /// [`Offer::what`]: memory (`CUipcMemHandle`).
 pub const MEMORY: u32 = 1;
 /// [`Offer::what`]: an event (`CUipcEventHandle`).
@@ -62,7 +70,7 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Question {
-    /// [`OFFER`] to [`RECORD`].
+    /// [`OFFER`] to [`CLOSED`].
     pub kind: u32,
     /// For [`SETTLE`], the number of a [`Shortage`]; for [`RECORD`], the process; else 0.
     pub number: u32,
@@ -148,6 +156,29 @@ pub fn look_up(
 /// Ends an offer.
 pub fn withdraw(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
     let question = Question { kind: WITHDRAW, number: 0, token, offer: Offer::new_zeroed() };
+    write_with(socket, question.as_bytes(), None)
+}
+
+/// Says that the events of a session are about to end, and are made again. Returns whether they may.
+pub fn away(socket: &UnixStream) -> io::Result<bool> {
+    let question = Question { kind: AWAY, number: 0, token: [0; TOKEN_BYTES], offer: Offer::new_zeroed() };
+    Ok(ask(socket, &question, None)?.0.found == 1)
+}
+
+/// Offers an event again that was away. Returns whether the session has offered it.
+pub fn back(
+    socket: &UnixStream,
+    token: [u8; TOKEN_BYTES],
+    offer: Offer,
+    file: Option<&File>,
+) -> io::Result<bool> {
+    let question = Question { kind: BACK, number: 0, token, offer };
+    Ok(ask(socket, &question, file)?.0.found == 1)
+}
+
+/// Says that an event that was looked up has ended here.
+pub fn closed(socket: &UnixStream, token: [u8; TOKEN_BYTES]) -> io::Result<()> {
+    let question = Question { kind: CLOSED, number: 0, token, offer: Offer::new_zeroed() };
     write_with(socket, question.as_bytes(), None)
 }
 

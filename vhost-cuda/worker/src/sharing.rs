@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use log::debug;
 use parking_lot::{Mutex, MutexGuard};
-use vhost_cuda_common::exchange::{self, MEMORY, Offer, Shortage, TOKEN_BYTES, Token};
+use vhost_cuda_common::exchange::{self, EVENT, MEMORY, Offer, Shortage, TOKEN_BYTES, Token};
 
 use super::gpu::{CuResult, CudaError};
 
@@ -33,7 +33,7 @@ pub struct Sharing {
 }
 
 /// An offered object: its kind ([`Offer::what`]), and its name or address.
-type Thing = (u32, u64);
+pub type Thing = (u32, u64);
 
 impl Sharing {
     /// Returns the exchange at the other end of `socket`.
@@ -82,20 +82,44 @@ impl Sharing {
         Ok(token)
     }
 
-    /// Returns the memory that is offered: addresses, contexts and tokens. `None` if anything else is.
-    pub fn offered_memory(&self) -> Option<Vec<(u64, u64, Token)>> {
+    /// Returns all offers: what they are, names or addresses, contexts, and tokens. `None` if any is neither memory nor an event.
+    pub fn all_offered(&self) -> Option<Vec<(Thing, u64, Token)>> {
         let offered = self.offered.lock();
-        let all = offered
-            .iter()
-            .map(|(&(what, name), &(token, context))| (what == MEMORY).then_some((name, context, token)));
+        let all = offered.iter().map(|(&thing, &(token, context))| {
+            [MEMORY, EVENT].contains(&thing.0).then_some((thing, context, token))
+        });
         all.collect()
     }
 
-    /// Enters memory that the session has offered from another worker. The daemon has the offer.
-    pub fn offer_again(&self, address: u64, context: u64, token: Token) {
+    /// Enters an object that the session has offered from another worker. The daemon has the offer.
+    pub fn offer_again(&self, thing: Thing, context: u64, token: Token) {
         let mut offered = self.offered.lock();
-        offered.insert((MEMORY, address), (token, context));
+        offered.insert(thing, (token, context));
         self.offers.store(offered.len(), Ordering::Release);
+    }
+
+    /// Says that the events that the session has offered or opened end, and are made again. Returns whether they may.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` without a daemon that answers.
+    pub fn events_leave(&self) -> CuResult<bool> {
+        self.with(exchange::away)
+    }
+
+    /// Offers an event again that was made again, if it was offered. Returns its token.
+    ///
+    /// Errors: `CUDA_ERROR_NOT_SUPPORTED` without a daemon that answers, or if that has no such offer.
+    pub fn event_is_back(&self, name: u64, offer: Offer, file: Option<&File>) -> CuResult<Option<Token>> {
+        let Some((token, _)) = self.offered.lock().get(&(EVENT, name)).copied() else { return Ok(None) };
+        match self.with(|socket| exchange::back(socket, token, offer, file))? {
+            true => Ok(Some(token)),
+            false => Err(CudaError::NOT_SUPPORTED),
+        }
+    }
+
+    /// Notes that an event of another process has ended here, which was looked up under this token.
+    pub fn event_ended(&self, token: Token) {
+        // Without a daemon that answers nobody counts.
+        let _ = self.with(|socket| exchange::closed(socket, token));
     }
 
     /// Returns whether this session has made the offer with that token.

@@ -32,6 +32,7 @@ const PROGRAMS: [&str; 11] = [
     "kept_library_graphs",
     "kept_random",
     "shared_rounds",
+    "shared_rounds_events",
 ];
 const RENEW: &str = r#"{"do":"renew","all":true}"#;
 /// A cuRAND with generators, which it makes or, with a `STATUS`, does not.

@@ -2,7 +2,6 @@
 //! The opening of a session: its slot, worker, account and control group; and the steps after its end.
 
 use std::collections::hash_map::Entry;
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -11,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use log::{Level, debug, log, warn};
 use vhost_cuda_common::budget::{Budget, Charge};
-use vhost_cuda_common::exchange::{Offer, Token};
 use vhost_cuda_common::link;
 use virtio_cuda_protocol::transport::{
     Open, Opened, REPLY_INVALID, REPLY_NO_RESOURCES, REPLY_OK, REPLY_SESSION_LOST,
@@ -21,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::services::OfSession;
 use super::{Device, SHORTAGES, Sessions};
 use crate::confine::threads;
-use crate::exchange::{FileBudgets, Sharer};
+use crate::exchange::{FileBudgets, Restored, Sharer};
 use crate::guest::request::Request;
 use crate::guest::ring::Chain;
 use crate::limits::account::{Account, Slot};
@@ -266,7 +264,7 @@ impl Device {
         session: &Session,
         sockets: &Sockets,
         owner: Owner,
-        offers: Vec<(Token, Offer, Option<File>)>,
+        offers: Vec<Restored>,
     ) {
         self.settings.images.serve(sockets.images.clone(), owner);
         let budgets = FileBudgets {

@@ -2,6 +2,7 @@
 //! Creation, naming and destruction of objects, for `create`, `part` and `destroy` rows.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vhost_cuda_common::exchange::{EVENT, POOL};
 use virtio_cuda_protocol::cuda::{
@@ -25,6 +26,10 @@ const LOCAL_SIZE_BYTES: i32 = 3;
 ///
 /// Errors: as [`crate::objects::Table::reserve`].
 pub fn reserve<T: Named>(cx: &CallContext<'_>, name: T) -> CuResult<Reserved<'static>> {
+    if let Some(token) = cx.thread.opened_event.take() {
+        // The driver has not opened it.
+        cx.session.sharing.event_ended(token);
+    }
     T::table(&cx.session.objects).reserve(name.number())
 }
 
@@ -56,11 +61,24 @@ macro_rules! created {
     )* };
 }
 created! {
-    EventId: |cx, raw: CUevent| cx.made(raw, Driver::cuEventDestroy_v2);
+    EventId: |cx, raw: CUevent| event(cx, raw);
     TexRefId: |cx, raw: CUtexref| cx.made(raw, Driver::cuTexRefDestroy);
     StreamId: |cx, raw: CUstream| stream(cx, raw);
     MemoryPoolId: |cx, raw: CUmemoryPool| pool(cx, raw);
     ResourceDescId: |_cx, raw: crate::gpu::CUdevResourceDesc| Object::new(raw);
+}
+
+fn event(cx: &CallContext<'_>, raw: CUevent) -> Object {
+    let Some(token) = cx.thread.opened_event.take() else { return cx.made(raw, Driver::cuEventDestroy_v2) };
+    let (sharing, makes_again) = (&cx.session.sharing, &cx.session.suspension.makes_again);
+    cx.made_in(cx.home_of(), raw, move |gpu: &Driver, raw| {
+        gpu.cuEventDestroy_v2(raw).inspect(|()| {
+            // The daemon knows of all that end together.
+            if !makes_again.load(Ordering::Relaxed) {
+                sharing.event_ended(token);
+            }
+        })
+    })
 }
 
 fn stream(cx: &CallContext<'_>, raw: CUstream) -> Object {

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use vhost_cuda_common::exchange::Token;
 use vhost_cuda_common::statistics::Counter;
 use virtio_cuda_protocol::cuda::{ContextId, GraphId, GraphNodeId, LaunchShape};
 
@@ -81,6 +82,8 @@ pub struct ThreadState {
     pub function: Option<&'static str>,
     /// The image that the call has loaded, if the daemon keeps it.
     pub image: RefCell<Option<KnownImage>>,
+    /// The token of the event of another process that the call opens.
+    pub opened_event: Cell<Option<Token>>,
     /// Its place at the session's gate.
     pub slot: Option<&'static Slot>,
 }

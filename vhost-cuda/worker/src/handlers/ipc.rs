@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use vhost_cuda_common::exchange::{ALLOCATION, EVENT, HANDLE_BYTES, MEMORY, Offer, Token};
 use virtio_cuda_protocol::cuda::{AllocationId, DevicePtr, EventId, Location};
@@ -129,6 +130,11 @@ pub fn cuIpcGetEventHandle(cx: &mut CallContext<'_>, event: EventId) -> CuResult
     let handle = handle.reserved;
     let file = file_behind(&handle)?;
     let offer = Offer { what: EVENT, device: 0, bytes: 0, handle };
+    if cx.session.suspension.makes_again.load(Ordering::Relaxed)
+        && let Some(token) = cx.session.sharing.event_is_back(event.0, offer, file.as_ref())?
+    {
+        return Ok((token,));
+    }
     Ok((cx.session.sharing.offer_named(event.0, cx.home(), offer, file.as_ref())?,))
 }
 

@@ -88,6 +88,10 @@ impl Again {
             return Err(format!("it has more than {MAX_IMAGES} images of device code"));
         }
         let calls = textures_in_order(calls);
+        // Two sessions that have events of each other wait for each other's: all of its own are there by then.
+        let (opens, mut calls): (Vec<_>, Vec<_>) =
+            calls.into_iter().partition(|(_, call)| call.opcode == Opcode::cuIpcOpenEventHandle);
+        calls.extend(opens);
         let steps = calls.into_iter().map(|(key, call)| step(session, target, key, call));
         steps.collect::<Result<_, _>>().map(Self)
     }

@@ -131,6 +131,12 @@ fn of_row(row: &Row) -> Option<Rule> {
         State::Creates(Makes::Never(_)) if opcode == Opcode::cuIpcOpenEventHandle => {
             inputs.into_iter().next().map(|(_, event)| Rule::Makes(event))
         }
+        // Processes that look it up meanwhile wait until it is offered again.
+        State::Creates(Makes::Never(_)) if opcode == Opcode::cuIpcGetEventHandle => {
+            let (_, event) = inputs.into_iter().next()?;
+            let (setting, subject) = (row.opcode, Subject::Named(event));
+            Some(Rule::Sets { subject, setting, parts: Vec::new(), uses: Vec::new() })
+        }
         State::Creates(Makes::Never(reason)) => Some(Rule::Never(reason)),
         State::Library => Some(Rule::OfLibrary),
         State::Ends if opcode == Opcode::session_thread_exit => Some(Rule::ThreadEnds),

@@ -118,12 +118,14 @@ pub struct Range {
 pub const ORIGINS: [Origin; 5] =
     [Origin::Allocated, Origin::HostWindow, Origin::ReadOnlyWindow, Origin::Mapped, Origin::Opened];
 
-/// Memory that was offered to other processes.
+/// Memory or an event that was offered to other processes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Offered {
-    /// Its address.
-    pub address: u64,
+    /// [`Offer::what`](vhost_cuda_common::exchange::Offer::what).
+    pub what: u64,
+    /// Its address or name.
+    pub name: u64,
     /// The name of its context.
     pub context: u64,
     /// The token of the offer.

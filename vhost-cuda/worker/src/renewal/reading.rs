@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use log::debug;
+use vhost_cuda_common::exchange::{EVENT, MEMORY};
 use vhost_cuda_common::link::{Frame, MAX_ENTRIES, MAX_PAYLOAD_BYTES, TO_CALL, ToWorker};
 use vhost_cuda_common::parts::{self, kind, malformed, read_rows};
 use vhost_cuda_common::statistics;
@@ -482,12 +483,18 @@ impl Tables {
 
     /// Enters what the session shares with other processes.
     fn restore_sharing(&self, session: &SessionState, placed: &State) -> Result<(), String> {
-        for &form::Offered { address, context, token } in &self.offered {
-            let is_its = placed.room_of(address).is_some_and(|(of, ..)| of == context);
-            if !is_its || placed.others_in(address) != Others::Offered {
-                return Err("memory is offered that other processes cannot have".to_owned());
-            }
-            session.sharing.offer_again(address, context, token);
+        for &form::Offered { what, name, context, token } in &self.offered {
+            let is_its = || {
+                let is_of = placed.room_of(name).is_some_and(|(of, ..)| of == context);
+                is_of && placed.others_in(name) == Others::Offered
+            };
+            let what = match u32::try_from(what) {
+                Ok(MEMORY) if is_its() => MEMORY,
+                // The recipe makes it, or nobody finds it.
+                Ok(EVENT) => EVENT,
+                _ => return Err("something is offered that other processes cannot have".to_owned()),
+            };
+            session.sharing.offer_again((what, name), context, token);
         }
         for row in &self.placed.opened {
             let times = u32::try_from(row.times).ok().filter(|times| *times > 0);

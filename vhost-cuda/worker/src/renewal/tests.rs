@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use vhost_cuda_common::exchange::MEMORY;
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
 use vhost_cuda_common::link::{
     AheadTerms, CHUNK_BYTES, ENTERS_RUNNING, ENTERS_STOPPED, LEAVES_AHEAD, TO_AHEAD, TO_CONTENTS, TO_ENTER,
@@ -348,7 +349,7 @@ fn share(guest: &mut Guest) -> [u64; 4] {
         let made = guest.make(Opcode::cuMemAlloc_v2, &[&bytes.to_le_bytes()], &[]);
         let address = u64::from_le_bytes(made[..8].try_into().unwrap());
         session.placed.export(&session.gpu, address).unwrap().unwrap();
-        session.sharing.offer_again(address, CONTEXT, [bytes as u8 | 1; 16]);
+        session.sharing.offer_again((MEMORY, address), CONTEXT, [bytes as u8 | 1; 16]);
         address
     });
     let opened = [(5000, 2560), (3 << 20, 0)].map(|(bytes, offset)| {
@@ -396,7 +397,7 @@ fn shared_memory_stays_on_the_card() {
     other.resume();
     let sharing = &other.session.state.sharing;
     assert_eq!(shared.map(|address| sharing.times_opened(address)), [0, 0, 2, 2]);
-    assert_eq!(sharing.offered_memory().unwrap().len(), 2);
+    assert_eq!(sharing.all_offered().unwrap().len(), 2);
     for address in &shared[2..] {
         other.make(Opcode::cuIpcCloseMemHandle, &[&address.to_le_bytes()], &[]);
         other.make(Opcode::cuIpcCloseMemHandle, &[&address.to_le_bytes()], &[]);

@@ -88,9 +88,13 @@ pub fn session(
         write_rows(&mut to, kind::ACCESS, &placed.access)?;
         write_rows(&mut to, kind::PEERS, &placed.peers)?;
     }
-    let offered = session.sharing.offered_memory().ok_or_else(|| malformed(FOREIGN))?;
-    let offered = offered.into_iter();
-    let offered = offered.map(|(address, context, token)| form::Offered { address, context, token });
+    let offered = session.sharing.all_offered().ok_or_else(|| malformed(FOREIGN))?.into_iter();
+    let offered = offered.map(|((what, name), context, token)| form::Offered {
+        what: what.into(),
+        name,
+        context,
+        token,
+    });
     write_rows(&mut to, kind::OFFERED, &offered.collect::<Vec<_>>())?;
     let placed = session.placed.lock().rows().ok_or_else(|| malformed(FOREIGN))?;
     let times = |row: OpenedRow| OpenedRow { times: session.sharing.times_opened(row.address).into(), ..row };

@@ -105,8 +105,17 @@ impl Deep {
             times.map_err(|error| format!("times of events are not known: {error}"))?;
             steps.end("variables and times are taken");
             // Those that have not come back since the last time are not there.
-            if now.graphs.is_empty() {
-                now.graphs = describe(session)?;
+            let is_first = now.graphs.is_empty();
+            let graphs = if is_first { describe(session)? } else { Vec::new() };
+            // Last: other processes wait for them from now on.
+            if !session.sharing.is_unused() || again.opens_events() {
+                let leave = session.sharing.events_leave().map_err(|error| error.to_string())?;
+                if !leave {
+                    return Err("other processes have its events open".to_owned());
+                }
+            }
+            if is_first {
+                now.graphs = graphs;
             }
             Ok(Self { devices, again, variables, retains: Retains::default(), registrations: Vec::new() })
         });

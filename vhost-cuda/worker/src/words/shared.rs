@@ -33,6 +33,7 @@ pub fn handle_with(mut handle: [u8; HANDLE_BYTES], file: Option<&File>) -> [u8; 
 /// An event of another process, by its token.
 pub fn shared_event(cx: &CallContext<'_>, token: [u8; TOKEN_BYTES]) -> CuResult<SharedEvent> {
     let (offer, file) = cx.session.sharing.look_up(token, EVENT)?;
+    cx.thread.opened_event.set(Some(token));
     let handle = RawIpcHandle { reserved: handle_with(offer.handle, file.as_ref()) };
     Ok(SharedEvent { handle, file })
 }
