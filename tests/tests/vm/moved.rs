@@ -2,6 +2,8 @@
 
 //! Machines that are saved, loaded, and moved to another QEMU with a daemon of its own.
 
+mod killed;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -32,6 +34,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::while_programs_compute", while_programs_compute);
     suite.test("moved::contents_go_ahead", contents_go_ahead);
     suite.test("moved::loaded_again_and_again", loaded_again_and_again);
+    killed::collect(suite);
 }
 
 /// A program among the guest's own files, as its output: both go along with the machine.
@@ -43,11 +46,17 @@ struct OwnProgram {
 impl OwnProgram {
     /// Starts a program that [`leave_host`] has copied. It need not end before its machine is moved.
     fn start(vm: &Vm, name: &str, arguments: &str) -> Result<Self> {
-        let files = format!("{OWN_FILES}/{name}-{}", arguments.replace(' ', "-"));
+        let program = Self::of(name, arguments);
+        let files = &program.files;
         let run = format!("LD_LIBRARY_PATH={OWN_FILES} {OWN_FILES}/{name} {arguments} > {files}.out 2>&1 &");
         let wait = format!("echo $! > {files}.pid; wait $!; echo $? > {files}.status");
-        vm.shell(&format!("rm -f {files}.status; ({run} {wait}) > /dev/null 2>&1 < /dev/null &"))?;
-        Ok(Self { files })
+        vm.shell(&format!("rm -f {files}.*; ({run} {wait}) > /dev/null 2>&1 < /dev/null &"))?;
+        Ok(program)
+    }
+
+    /// The program that [`Self::start`] has started.
+    fn of(name: &str, arguments: &str) -> Self {
+        Self { files: format!("{OWN_FILES}/{name}-{}", arguments.replace(' ', "-")) }
     }
 
     /// The text that the program has printed.
@@ -143,7 +152,7 @@ fn while_programs_compute(kit: &Kit) -> Result<()> {
             let mut full = destination("moved-full", without_room)?;
             full.listen(&address)?;
             ensure!(vm.send(&address).is_err(), "a destination without memory took it");
-            wait_until("the reason is in the log", || Ok(full.daemon_log()?.contains(") cannot enter: ")))?;
+            wait_until("the reason is in the log", || Ok(full.daemon().log()?.contains(") cannot enter: ")))?;
             ensure!(full.arrive(&vm).is_err(), "a destination without memory has it");
         }
         lose_destination(&vm, &address, Duration::from_micros(random.u64(..MAX_DELAY)))
@@ -255,7 +264,7 @@ fn without_room(config: &mut VmConfig) {
 /// A QEMU that waits for a machine, with a daemon.
 fn destination(name: &str, change: impl FnOnce(&mut VmConfig)) -> Result<Destination> {
     let paths = Paths::discover()?;
-    Destination::start(&paths, configure(change)?, &logs_of(&paths, name))
+    Destination::start(&paths, configure(change)?, &logs_of(&paths, name), None)
 }
 
 /// Starts programs that compute until [`end_all`].

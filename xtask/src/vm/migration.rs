@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::boot::{Booted, Started};
 use super::qmp::Qmp;
-use super::{Vm, VmConfig};
+use super::{Survivor, Vm, VmConfig};
+use crate::daemon::Daemon;
 use crate::paths::Paths;
 
 /// The time for QEMU to save, load or move a machine.
@@ -38,10 +39,16 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Starts both, for a machine of this configuration, with logs as [`Vm::boot`] has them.
-    pub fn start(paths: &Paths, mut config: VmConfig, logs: &Path) -> Result<Self> {
+    /// Starts both, for a machine of this configuration, with logs as [`Vm::boot`] has them. With `survivor` it is the daemon that another
+    /// machine has left.
+    pub fn start(
+        paths: &Paths,
+        mut config: VmConfig,
+        logs: &Path,
+        survivor: Option<Survivor>,
+    ) -> Result<Self> {
         config.qemu_arguments.extend(["-incoming", "defer"].map(String::from));
-        let started = Started::new(paths, &config, logs, None)?;
+        let started = Started::new(paths, &config, logs, survivor)?;
         Ok(Self { paths: paths.clone(), config, logs: logs.to_path_buf(), started })
     }
 
@@ -56,25 +63,47 @@ impl Destination {
     ///
     /// Errors: QEMU has not taken it. Its log has the reason.
     pub fn arrive(mut self, source: &Vm) -> Result<Vm> {
-        let arrived =
-            self.started.qmp.wait_for_migration().and_then(|()| self.started.qmp.wait_until_running());
-        if let Err(error) = arrived {
-            // QEMU ends itself when it has not taken a machine.
-            let status = self.started.qemu.wait(POLL * 100)?;
-            return Err(match status {
-                Some(status) => error.context(self.started.qemu.obituary(status)),
-                None => error,
-            });
-        }
+        self.wait()?;
+        self.go_on(source)
+    }
+
+    /// Waits until the machine is here. It runs then, unless QEMU was started with `-S`.
+    ///
+    /// Errors: QEMU has not taken it. Its log has the reason.
+    pub fn wait(&mut self) -> Result<()> {
+        let Err(error) = self.started.qmp.wait_for_migration() else { return Ok(()) };
+        // QEMU ends itself when it has not taken a machine.
+        let status = self.started.qemu.wait(POLL * 100)?;
+        Err(match status {
+            Some(status) => error.context(self.started.qemu.obituary(status)),
+            None => error,
+        })
+    }
+
+    /// Lets the machine that is here run, as [`Self::arrive`].
+    pub fn go_on(mut self, source: &Vm) -> Result<Vm> {
+        self.started.qmp.execute("cont", json!({}))?;
+        self.started.qmp.wait_until_running()?;
         let Started { agent, accelerator, qmp, qemu, daemon, folder, .. } = self.started;
         let agent = source.agent().again(agent)?;
         let booted = Booted { agent, problems: Vec::new(), accelerator, qmp, qemu, daemon, folder };
         Ok(Vm::of(&self.paths, self.config, &self.logs, booted))
     }
 
-    /// The daemon's log.
-    pub fn daemon_log(&self) -> Result<String> {
-        self.started.daemon.log()
+    /// The daemon, for inspecting, killing and restarting it.
+    pub fn daemon(&mut self) -> &mut Daemon {
+        &mut self.started.daemon
+    }
+
+    /// QEMU's process id.
+    pub fn qemu_id(&self) -> u32 {
+        self.started.qemu.id()
+    }
+
+    /// Kills QEMU without warning. The daemon runs on.
+    pub fn crash(mut self) -> Result<Survivor> {
+        self.started.qemu.kill()?;
+        Ok(Survivor { daemon: self.started.daemon, folder: self.started.folder })
     }
 }
 
@@ -165,7 +194,7 @@ impl Vm {
 impl Qmp {
     fn set_up_migration(&mut self, address: &str) -> Result<()> {
         // With it the source learns that the destination has refused the machine, and goes on. A file has none.
-        let answers = json!({ "capability": "return-path", "state": address.starts_with("unix:") });
+        let answers = json!({ "capability": "return-path", "state": !address.starts_with("file:") });
         self.execute("migrate-set-capabilities", json!({ "capabilities": [answers] })).map(drop)
     }
 
