@@ -59,8 +59,10 @@ pub trait Workers {
     fn assign(&self, worker: &Worker) -> io::Result<()>;
 }
 
-/// The times of the steps, for the log.
+/// A renewal: its steps with their times, for the log.
 struct Steps {
+    /// True if the session ran before.
+    ran: bool,
     begun: Instant,
     text: String,
 }
@@ -88,8 +90,8 @@ impl Suspender {
         // is suspended.
         let fresh = workers.take();
         let stopped = Instant::now();
-        let mut steps = Steps { begun: stopped, text: String::new() };
-        let result = self.change(session, time, workers, fresh, ran, &mut steps);
+        let mut steps = Steps { ran, begun: stopped, text: String::new() };
+        let result = self.change(session, time, workers, fresh, &mut steps);
         if !ran && result.is_ok() {
             // The context with which the worker has waited for a session ends, or it stays there until the session comes back.
             let _ = self.end_objects(session);
@@ -116,7 +118,6 @@ impl Suspender {
         time: Duration,
         workers: &impl Workers,
         fresh: Result<Worker, String>,
-        runs: bool,
         steps: &mut Steps,
     ) -> Result<(), Error> {
         let suspended = self.suspend_to(session, time, false, Extent::Held).map_err(Error::from);
@@ -137,7 +138,7 @@ impl Suspender {
                 return Err(error.into());
             }
         };
-        let renewed = session.renew(fresh, &host, runs, |worker| workers.assign(worker));
+        let renewed = session.renew(fresh, &host, steps.ran, |worker| workers.assign(worker));
         steps.end("gone over");
         renewed.map_err(Error::from)
     }
