@@ -203,7 +203,8 @@ fn a_session_that_cannot_be_made_again_goes_on(kit: &Kit) -> Result<()> {
     };
     library("0")?;
     compile(folder.path(), "program", PROGRAM, &["-ldl"])?;
-    let arguments = ["--libraries", path.to_str().context("a path")?];
+    // A worker that is ready has opened the library before.
+    let arguments = ["--warm-workers", "0", "--libraries", path.to_str().context("a path")?];
     let mut controlled = Controlled::start(kit, &[&ONE_GPU[..], &arguments].concat(), None)?;
     let program = Running::start(&mut controlled.route.command(&folder.path().join("program")), "")?;
     program.wait_for_stdout("begun", LIMIT)?;

@@ -59,8 +59,10 @@ pub trait Workers {
     fn assign(&self, worker: &Worker) -> io::Result<()>;
 }
 
-/// The times of the steps, for the log.
+/// A renewal: its steps with their times, for the log.
 struct Steps {
+    /// True if the session ran before.
+    ran: bool,
     begun: Instant,
     text: String,
 }
@@ -82,13 +84,13 @@ impl Suspender {
         let begun = Instant::now();
         let renewing = session.residence().renew(begun + time)?;
         session.check_renewal()?;
-        let ran = runs(session);
+        let ran = session.residence().moves().phase == Phase::Running;
         let before = session.worker_pid();
         // While the program runs, because a worker may have to be started. Where the card has no room for one, it has when the session
         // is suspended.
         let fresh = workers.take();
         let stopped = Instant::now();
-        let mut steps = Steps { begun: stopped, text: String::new() };
+        let mut steps = Steps { ran, begun: stopped, text: String::new() };
         let result = self.change(session, time, workers, fresh, &mut steps);
         if !ran && result.is_ok() {
             // The context with which the worker has waited for a session ends, or it stays there until the session comes back.
@@ -118,7 +120,6 @@ impl Suspender {
         fresh: Result<Worker, String>,
         steps: &mut Steps,
     ) -> Result<(), Error> {
-        let runs = runs(session);
         let suspended = self.suspend_to(session, time, false, Extent::Held).map_err(Error::from);
         steps.end("suspended");
         if let Err(error) = suspended.and_then(|_| self.end_objects(session)) {
@@ -137,7 +138,7 @@ impl Suspender {
                 return Err(error.into());
             }
         };
-        let renewed = session.renew(fresh, &host, runs, |worker| workers.assign(worker));
+        let renewed = session.renew(fresh, &host, steps.ran, |worker| workers.assign(worker));
         steps.end("gone over");
         renewed.map_err(Error::from)
     }
@@ -152,10 +153,6 @@ impl Suspender {
             None => Ok(()),
         }
     }
-}
-
-fn runs(session: &Session) -> bool {
-    session.residence().moves().phase == Phase::Running
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 //!
 //! The first time is before anything ends, so that a session whose calls do not give the same nodes is refused. All must be equal: kernels by
 //! their names, shapes and parameters. Only addresses of the library's own device memory may be others in another worker, and words that
-//! the library leaves unset ([`unset`]).
+//! the library leaves unset ([`unset`], [`super::leftovers`]).
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use virtio_cuda_protocol::cuda::{
 use zerocopy::{FromBytes, IntoBytes};
 use zerocopy_derive::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::leftovers::Leftovers;
 use super::{call, unset};
 use crate::call::lifecycle::Create;
 use crate::call::{CallContext, ThreadState};
@@ -76,7 +78,7 @@ struct Repeated {
 }
 
 /// A node as far as it can be compared.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Looked {
     kind: u32,
     name: Vec<u8>,
@@ -84,6 +86,8 @@ struct Looked {
     parameters: Vec<u8>,
     /// The offsets of these words.
     unset: Vec<usize>,
+    /// The length of what comes before a kernel's own parameters.
+    head: usize,
 }
 
 /// Captures calls once more.
@@ -96,6 +100,7 @@ pub(super) struct Repeater {
     calls: BTreeMap<u64, Repeated>,
     /// The numbers of calls, by their addresses.
     numbers: BTreeMap<usize, u64>,
+    leftovers: OnceCell<Leftovers>,
 }
 
 impl Repeater {
@@ -107,6 +112,7 @@ impl Repeater {
             stream: None,
             calls: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            leftovers: OnceCell::new(),
         }
     }
 
@@ -127,7 +133,9 @@ impl Repeater {
         };
         let (there, _) = self.look(node).map_err(failed)?;
         let (again, _) = self.node(number, place).and_then(|node| self.look(node)).map_err(failed)?;
-        if there != again {
+        let is_one = (there.kind, &there.name, there.parameters.len())
+            == (again.kind, &again.name, again.parameters.len());
+        if !is_one || offsets(&there.parameters).any(|at| self.differs(&there.parameters, &again, at)) {
             return Err(
                 "a graph has kernels of NVIDIA's libraries that the same call does not add again".into()
             );
@@ -199,11 +207,7 @@ impl Repeater {
             );
             return Err(CudaError::INVALID_IMAGE);
         }
-        let differs = |offset: &usize| {
-            let is_same = rest_of(parameters, *offset) == rest_of(&now.parameters, *offset);
-            // A worker of the release before writes them as they are.
-            !is_same && !is_own(*offset) && !now.unset.contains(offset)
-        };
+        let differs = |offset: &usize| !is_own(*offset) && self.differs(parameters, &now, *offset);
         if let Some(offset) = offsets(parameters).find(differs) {
             log::error!(
                 "a call of a library adds its kernel {} with other parameters now: {:02x?} at byte {offset} of {}, not {:02x?}",
@@ -238,7 +242,7 @@ impl Repeater {
     fn look(&self, node: CUgraphNode) -> CuResult<(Looked, NodeParameters)> {
         let gpu = &self.session.gpu;
         let (kind,) = gpu.cuGraphNodeGetType(node)?;
-        let mut unset = Vec::new();
+        let (mut unset, mut first) = (Vec::new(), usize::MAX);
         let (name, parameters, wanted) = match kind {
             NODE_KERNEL => {
                 let mut layouts = Vec::new();
@@ -255,7 +259,7 @@ impl Repeater {
                 };
                 let head = encode(&KernelNode { function: FunctionId(0), ..shape })?;
                 let mut bytes = padded(head, &parameters);
-                let first = bytes.len() - parameters.len();
+                first = bytes.len() - parameters.len();
                 unset = unset::offsets(&name, &layouts, &parameters).map(|offset| first + offset).collect();
                 unset.iter().for_each(|offset| bytes[*offset..*offset + WORD].fill(0));
                 (name, bytes, NodeParameters::Kernel(function, kernel, shape, parameters))
@@ -273,7 +277,7 @@ impl Repeater {
             }
             _ => return Err(CudaError::NOT_SUPPORTED),
         };
-        Ok((Looked { kind, name, parameters, unset }, wanted))
+        Ok((Looked { kind, name, parameters, unset, head: first }, wanted))
     }
 
     /// Returns whether a number is an address of device memory that is not the program's.
@@ -282,6 +286,18 @@ impl Repeater {
         word.filter(is_address).is_some_and(|word| {
             self.session.check(word, 1).is_err() && self.session.gpu.is_device_memory(word)
         })
+    }
+
+    /// Returns whether a word has another meaning now than in the parameters `then`.
+    fn differs(&self, then: &[u8], now: &Looked, offset: usize) -> bool {
+        // A worker of the release before writes words that are unset as they are.
+        if rest_of(then, offset) == rest_of(&now.parameters, offset) || now.unset.contains(&offset) {
+            return false;
+        }
+        let own = |parameters| word(parameters, offset).filter(|_| offset >= now.head);
+        let (Some(then), Some(now)) = (own(then), own(&now.parameters)) else { return true };
+        let is_of_program = [then, now].iter().any(|word| self.session.check(*word, 1).is_ok());
+        is_of_program || !self.leftovers.get_or_init(Leftovers::of_process).explain(then, now)
     }
 
     /// Captures a call once more, under that number.

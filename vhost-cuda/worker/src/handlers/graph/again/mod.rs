@@ -6,6 +6,7 @@
 //! called, with their checks.
 
 mod describe;
+mod leftovers;
 mod library;
 mod make;
 mod unset;
