@@ -357,8 +357,9 @@ mod tests {
         store.offer = Some(Offer::new(lent(&all, false)));
         let pieces = store.prepare(&parts, &[[1; 2], [2; 2], [3; 2], [4; 2]], [0; 2]).unwrap();
         let offer = store.offer.as_ref().unwrap();
-        let mut is_taken =
-            [2, 0, 3].into_iter().map(|index| offer.take(pieces[index].address, &vec![index as u8 + 1; CHUNK]));
+        let mut is_taken = [2, 0, 3]
+            .into_iter()
+            .map(|index| offer.take(pieces[index].address, &vec![index as u8 + 1; CHUNK]));
         assert!(is_taken.all(|is_taken| is_taken));
         // SAFETY: a room of the store for this chunk.
         unsafe { pieces[1].room.unwrap().store(&vec![2; CHUNK]) };
