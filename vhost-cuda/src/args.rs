@@ -210,7 +210,7 @@ pub struct DaemonArgs {
     #[arg(long, hide_short_help = true)]
     pub lose_sessions: bool,
 
-    /// Save the contents of a machine's sessions in files in this folder, and not in the state that the VMM has. Machines that are
+    /// Save the contents of a machine's sessions in folders in this one, and not in the state that the VMM has. Machines that are
     /// loaded from one state share them in host memory: their daemons need the same folder.
     #[arg(long, hide_short_help = true, value_name = "FOLDER")]
     pub contents: Option<PathBuf>,
@@ -405,7 +405,7 @@ pub enum CtlCommand {
         #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
         timeout: Duration,
     },
-    /// Suspend a session, and put its contents into a file. Host memory is free then. Calls of the program wait until `restore`.
+    /// Suspend a session, and put its contents into a folder. Host memory is free then. Calls of the program wait until `restore`.
     Save {
         /// The session with this number, as in the log, in metrics and in `status`.
         #[arg(long, value_name = "N")]
@@ -413,16 +413,16 @@ pub enum CtlCommand {
         /// The time for work that has begun to end, in seconds (0.1 to 600).
         #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
         timeout: Duration,
-        /// The file, which must not be there yet.
-        file: PathBuf,
+        /// The folder, which must not be there yet.
+        folder: PathBuf,
     },
-    /// Bring a session back whose contents are in a file, and remove the file.
+    /// Bring a session back whose contents are in a folder, and remove the folder.
     Restore {
         /// The time to wait for room on the card, in seconds (0.1 to 600).
         #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_timeout)]
         timeout: Duration,
-        /// The file.
-        file: PathBuf,
+        /// The folder.
+        folder: PathBuf,
     },
     /// Record what running programs do, and print tables: kernels, copies, calls, waiting. Programs need no preparation.
     Trace {

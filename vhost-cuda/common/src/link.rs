@@ -121,11 +121,16 @@ pub const TO_STAY: u32 = 20;
 /// The account has the counter of the worker before, which has ended when this one charges the machine again.
 pub const TO_ENTER: u32 = 21;
 
-/// [`ToWorker::kind`]: a file in memory comes along, for the contents of the request with the same id, which is the next frame. Its length
-/// is sealed, and is that of whole chunks. Or a socket to the other worker, for the files that keep device memory on the card
+/// [`ToWorker::kind`]: a file comes along, for the contents of the request with the same id, which is the next frame, or after further files
+/// ([`crate::parts::FILES`] at most), in which chunks lie in turn. Files in memory have a sealed length. Or a socket to the other worker, for the files that keep device memory on the card
 /// ([`ON_CARD`], [`crate::parts::kind::HELD`]). No payload, no answer.
+///
+/// With the id [`NEXT_SUSPENSION`] contents of the next suspension go to the files at once, as far as these take them. They stay there when a [`TO_SAVE`]
+/// comes with the same files. Without a file there are none any more.
 pub const TO_CONTENTS: u32 = 22;
-/// [`ToWorker::flags`] of [`TO_CONTENTS`] before [`TO_ENTER`]: the file has contents that were saved with a machine, as others may have it, too. It
+/// [`ToWorker::id`] of [`TO_CONTENTS`].
+pub const NEXT_SUSPENSION: u64 = 0;
+/// [`ToWorker::flags`] of [`TO_CONTENTS`] before [`TO_ENTER`] and [`TO_LOAD`]: the file has contents that were saved, as others may have it, too. It
 /// can only be read, and its length is not sealed.
 pub const ALREADY_SAVED: u32 = 1;
 /// [`ToWorker::flags`] of [`TO_ENTER`]: the session's machine is stopped. Until [`TO_STAY`], before which guest memory comes, the worker

@@ -18,6 +18,9 @@ const VERSION: u16 = 1;
 /// The maximum length of a part's contents: a chunk, and its address.
 pub const MAX_BYTES: u64 = CHUNK_BYTES + 8;
 
+/// The number of files in a folder of contents, and the maximum number of those that come along with a request.
+pub const FILES: usize = 16;
+
 /// Kinds of parts.
 pub mod kind {
     /// The session: its number in the daemon's log (`u64`).
@@ -28,7 +31,7 @@ pub mod kind {
     pub const CHUNK: u16 = 3;
     /// The end: nothing follows.
     pub const END: u16 = 4;
-    /// In place of chunks: their places in a file ([`super::Place`]).
+    /// In place of chunks: their places in files ([`super::Place`]).
     pub const PLACES: u16 = 5;
 
     // The kinds below are those of a session that goes from one worker to another. They come in this order.
@@ -94,13 +97,6 @@ pub mod kind {
     pub const OFFERED: u16 = 72;
     /// Memory of other processes that the session has opened. It stays on the card.
     pub const OPENED: u16 = 73;
-
-    // The kinds below are those of a file.
-
-    /// Its chunks ([`super::StoredChunk`]).
-    pub const STORED: u16 = 62;
-    /// The end of the file: the place where the parts begin (`u64`).
-    pub const TRAILER: u16 = 63;
 
     // The kinds below are those of the state of a machine.
 
@@ -182,20 +178,8 @@ pub struct Contents {
 pub struct Place {
     /// The address of a chunk.
     pub address: u64,
-    /// The place of its bytes in the file.
+    /// The place of its bytes in all files together, chunk by chunk in turn: that of number `n` is in file `n % count`, with `n / count` before it.
     pub offset: u64,
-}
-
-/// A row of the part [`kind::STORED`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct StoredChunk {
-    /// The address of a chunk.
-    pub address: u64,
-    /// The place of its bytes in the file.
-    pub offset: u64,
-    /// BLAKE3 of them.
-    pub digest: [u8; 32],
 }
 
 /// The length of a part's head in bytes.

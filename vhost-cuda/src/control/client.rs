@@ -49,12 +49,12 @@ pub fn run(args: &CtlArgs) -> Result<()> {
             let Selected { session, connection, all } = *selected;
             Request::Recipe { session, connection, all }
         }
-        CtlCommand::Save { session, timeout, file } => {
-            let line = file::save(&args.socket, *session, milliseconds(*timeout), file)?;
+        CtlCommand::Save { session, timeout, folder } => {
+            let line = file::save(&args.socket, *session, milliseconds(*timeout), folder)?;
             return show(args, &line, table);
         }
-        CtlCommand::Restore { timeout, file } => {
-            let line = file::restore(&args.socket, milliseconds(*timeout), file)?;
+        CtlCommand::Restore { timeout, folder } => {
+            let line = file::restore(&args.socket, milliseconds(*timeout), folder)?;
             return show(args, &line, table);
         }
     };

@@ -71,8 +71,8 @@ pub enum Request {
         #[serde(default = "default_timeout")]
         timeout_ms: u32,
     },
-    /// Suspends a session, and holds it. After the first of two answers, which comes with a pipe, the client sends a byte with a file in memory,
-    /// as long as the stored contents at least. They go there, and their places through the pipe.
+    /// Suspends a session, and holds it. Before that, after the first of two answers, which comes with a pipe, the client sends files, a byte with each:
+    /// the number of those that follow. The contents go there, and their places through the pipe.
     Save {
         /// A session's number.
         session: u64,

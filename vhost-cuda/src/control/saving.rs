@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sessions whose contents go to a file of the operator's, and come back: the daemon's side. `ctl` has a file in memory for the contents, which
-//! the daemon gives to the worker. Both have an end of a pipe for their places there.
+//! Sessions whose contents go to files of the operator's, and come back: the daemon's side. `ctl` has the files, which the daemon gives to
+//! the worker. Both have an end of a pipe for the places of contents there.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use vhost_cuda_common::parts::FILES;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use super::protocol::Answer;
@@ -40,13 +41,16 @@ pub fn save(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32) -
         Ok(found) => found,
         Err(error) => return Ok(refusal(error)),
     };
-    if let Err(error) = suspender.suspend(&member.session, time, true) {
-        return Ok(answer(suspender, &member, Some(error)));
-    }
     let (reader, writer) = pipe()?;
     send(client, &answer(suspender, &member, None::<&str>), &reader)?;
     drop(reader);
-    let workers = Files { memory: receive(client)?, pipe: writer };
+    let workers = Files { contents: receive(client)?, pipe: writer };
+    member.session.offer(&workers.contents)?;
+    let suspended = suspender.suspend(&member.session, time, true);
+    member.session.offer(&[])?;
+    if let Err(error) = suspended {
+        return Ok(answer(suspender, &member, Some(error)));
+    }
     Ok(answer(suspender, &member, member.session.write_contents(workers).err()))
 }
 
@@ -72,12 +76,16 @@ pub fn restore(client: &UnixStream, suspender: &Suspender, session: u64, ms: u32
     let (reader, writer) = pipe()?;
     send(client, &answer(suspender, &member, None::<&str>), &writer)?;
     drop(writer);
-    let workers = Files { memory: receive(client)?, pipe: reader };
+    let workers = Files { contents: receive(client)?, pipe: reader };
     if let Err(error) = suspender.load(&member.session, workers) {
         return Ok(answer(suspender, &member, Some(error)));
     }
-    // The contents are in host memory, and the file is of no use any more, whatever comes of this.
-    Ok(answer(suspender, &member, suspender.resume(&member.session, time).err()))
+    let failure = suspender.resume(&member.session, time).err();
+    if failure.is_some() {
+        // It stays saved: the files may be wrong, and others right. It refuses if a call of its program brings it back just now.
+        let _ = member.session.give_up_contents();
+    }
+    Ok(answer(suspender, &member, failure))
 }
 
 /// Sends an answer with the client's end of a pipe.
@@ -89,11 +97,18 @@ fn send(client: &UnixStream, answer: &Answer, pipe: &OwnedFd) -> io::Result<()> 
     io::Write::write_all(&mut { client }, &line[sent..])
 }
 
-/// Receives the file for contents that the client sends after that answer.
-fn receive(client: &UnixStream) -> io::Result<OwnedFd> {
-    let received = client.recv_with_fd(&mut [0]);
-    let (_, file) = received.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-    file.map(OwnedFd::from).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+/// Receives the files for contents that the client sends after that answer, each with the number of those that follow.
+fn receive(client: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+    let mut files = Vec::new();
+    loop {
+        let mut left = [0];
+        let received = client.recv_with_fd(&mut left);
+        let (_, file) = received.map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        files.push(file.map(OwnedFd::from).ok_or(io::ErrorKind::UnexpectedEof)?);
+        if left == [0] || files.len() == FILES {
+            return Ok(files);
+        }
+    }
 }
 
 /// Makes a pipe. This thread is confined, and makes none.

@@ -108,7 +108,7 @@ fn reason(outcome: u32, cuda: u32) -> String {
         NO_DEVICE_MEMORY => "the card has no room for its memory: suspend or end other sessions".into(),
         DRIVER_FAILED => format!("the driver failed with CUDA error {cuda}"),
         CONTENTS_DIFFER => {
-            "its contents in host memory have changed (a digest differs): the host's memory is faulty".into()
+            "its contents have changed (a digest differs): the memory of the host, or a saved file, is faulty".into()
         }
         NOTHING_MOVABLE => "it has no memory that can be moved".into(),
         _ => "its worker gave no valid answer".into(),

@@ -1,24 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Contents of sessions that are saved with their machine, in files beside its state (`--contents`). Machines that are loaded from one
-//! state map the same files, so that the host has their contents once.
+//! Folders with the contents of a session: those that `ctl save` makes, and those of sessions that are saved with their machine, beside its state
+//! (`--contents`). Machines that are loaded from one state map the same files, so that the host has their contents once.
 //!
-//! A file has the chunks one after the other, and nothing else: their places are in the state, as the name of the file is. The name is random,
-//! because a state may come from anybody: one that was made up does not have the name of another machine's file. It is checked before it becomes part of a path.
+//! A folder has several files, in which chunks lie in turn, and workers write to them at once: the kernel lets one thread at a time write to a file. Their
+//! places are in the state, as the name of the folder is. That name is random, because a state may come from anybody: one that was made up does not have the
+//! name of another machine's folder. It is checked before it becomes part of a path.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use vhost_cuda_common::link::CHUNK_BYTES;
-use vhost_cuda_common::parts::{HEAD_BYTES, Place, malformed};
+use vhost_cuda_common::parts::FILES;
 
 /// The number of bytes of a name, which is written in hexadecimal digits.
 const NAME_BYTES: usize = 16;
-/// The length of a chunk's address, which comes before its bytes.
-const ADDRESS_BYTES: usize = size_of::<u64>();
 
-/// The folder of such files.
+/// Creates a folder with empty files for contents.
+pub fn create(folder: &Path) -> io::Result<Vec<File>> {
+    DirBuilder::new().mode(0o700).create(folder)?;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    (0..FILES).map(|index| options.open(folder.join(index.to_string()))).collect()
+}
+
+/// Opens the files of a folder, for reading.
+///
+/// Errors: one is not there, or no file; `folder` is a link.
+pub fn open(folder: &Path) -> io::Result<Vec<File>> {
+    if !folder.symlink_metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let open = |index: usize| {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(folder.join(index.to_string()))?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    };
+    (0..FILES).map(open).collect()
+}
+
+/// Writes the files of a folder to the disk, and their names.
+pub fn sync(folder: &Path, files: &[File]) -> io::Result<()> {
+    files.iter().try_for_each(File::sync_all)?;
+    File::open(folder)?.sync_all()?;
+    File::open(folder.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
+        .sync_all()
+}
+
+/// Removes a folder with its files, of which some may not be there.
+pub fn remove(folder: &Path) -> io::Result<()> {
+    (0..FILES).for_each(|index| drop(fs::remove_file(folder.join(index.to_string()))));
+    fs::remove_dir(folder)
+}
+
+/// The folder of such folders.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -29,136 +65,102 @@ impl Folder {
         if path.is_dir() { Ok(Self(path)) } else { Err(io::ErrorKind::NotADirectory.into()) }
     }
 
-    /// Creates a file with a new name, for up to `bytes` bytes of contents.
-    pub fn create(&self, bytes: u64) -> io::Result<Writing> {
+    /// Creates files for contents, in a folder with a new name.
+    pub fn create(&self) -> io::Result<Writing> {
         let mut random = [0; NAME_BYTES];
         getrandom::fill(&mut random).map_err(|_| io::ErrorKind::Other)?;
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let path = self.0.join(&name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.map_err(|error| named(&error, "cannot be created", &path))?;
-        Ok(Writing { name, path, file, most: bytes / CHUNK_BYTES, is_kept: false })
+        // Removed if not all can be created.
+        let mut writing = Writing { name, path, files: Vec::new(), is_kept: false };
+        writing.files = create(&writing.path).map_err(|error| writing.named(&error, "cannot be created"))?;
+        Ok(writing)
     }
 
-    /// Opens the file of this name, for reading.
+    /// Opens the files in the folder of this name, for reading.
     ///
-    /// Errors: the reason for which the file cannot be used.
-    pub fn find(&self, name: &str) -> Result<File, String> {
+    /// Errors: the reason for which they cannot be used.
+    pub fn find(&self, name: &str) -> Result<Vec<File>, String> {
         let is_name = name.len() == 2 * NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_name {
             return Err("the name of its contents is none of this program's".to_owned());
         }
         let path = self.0.join(name);
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(&path)
-            .and_then(|file| file.metadata().map(|found| (file, found.is_file())));
-        match file {
-            Ok((file, true)) => Ok(file),
-            Ok(_) => Err(format!("its contents in {} are no file", path.display())),
-            Err(error) => Err(format!("its contents in {} cannot be opened: {error}", path.display())),
-        }
+        open(&path).map_err(|error| format!("its contents in {} cannot be opened: {error}", path.display()))
     }
 }
 
-fn named(error: &io::Error, what: &str, path: &Path) -> io::Error {
-    io::Error::other(format!("the contents in {} {what}: {error}", path.display()))
-}
-
-/// A file that gets contents. It is removed, unless it is kept.
+/// Files that get contents. They are removed, unless they are kept.
 #[derive(Debug)]
 pub struct Writing {
-    /// Its name.
+    /// The name of their folder.
     pub name: String,
     path: PathBuf,
-    file: File,
-    /// The maximum number of chunks: a worker chooses what it sends.
-    most: u64,
+    files: Vec<File>,
     is_kept: bool,
 }
 
 impl Writing {
-    /// Writes the next chunk, which is a part of a worker's stream, its head included. `places` are those of the chunks before.
-    ///
-    /// Errors: the file's, with its name; `InvalidData` for a part of another length, or too many.
-    pub fn write(&self, part: &[u8], places: &mut Vec<Place>) -> io::Result<()> {
-        let contents =
-            part.get(HEAD_BYTES..).and_then(|contents| contents.split_first_chunk::<ADDRESS_BYTES>());
-        let chunk = contents.filter(|(_, chunk)| chunk.len() as u64 == CHUNK_BYTES);
-        let (address, chunk) =
-            chunk.ok_or_else(|| malformed("its worker has written a chunk of another length"))?;
-        if places.len() as u64 >= self.most {
-            return Err(malformed("its worker has written more contents than it had"));
-        }
-        let offset = places.len() as u64 * CHUNK_BYTES;
-        let written = self.file.write_all_at(chunk, offset);
-        written.map_err(|error| named(&error, "cannot be written", &self.path))?;
-        places.push(Place { address: u64::from_le_bytes(*address), offset });
+    /// The files.
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// Keeps the files, once they are on the disk.
+    pub fn keep(&mut self) -> io::Result<()> {
+        sync(&self.path, &self.files).map_err(|error| self.named(&error, "cannot be written"))?;
+        self.is_kept = true;
         Ok(())
     }
 
-    /// Keeps the file, once it is on the disk.
-    pub fn keep(&mut self) -> io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let written = self.file.sync_all().and_then(|()| File::open(folder)?.sync_all());
-        written.map_err(|error| named(&error, "cannot be written", &self.path))?;
-        self.is_kept = true;
-        Ok(())
+    fn named(&self, error: &io::Error, what: &str) -> io::Error {
+        io::Error::other(format!("the contents in {} {what}: {error}", self.path.display()))
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
         if !self.is_kept {
-            let _ = fs::remove_file(&self.path);
+            let _ = remove(&self.path);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
 
-    use vhost_cuda_common::parts::{self, kind};
     use vmm_sys_util::tempdir::TempDir;
 
     use super::*;
 
-    fn part(address: u64, byte: u8, bytes: usize) -> Vec<u8> {
-        let mut part = Vec::new();
-        parts::write(&mut part, kind::CHUNK, &[&address.to_le_bytes(), &vec![byte; bytes]]).unwrap();
-        part
-    }
-
     #[test]
-    fn chunks_lie_one_after_the_other_in_a_file_that_is_kept() {
-        const CHUNK: usize = CHUNK_BYTES as usize;
+    fn files_that_are_not_kept_are_removed() {
         let folder = TempDir::new().unwrap();
         let files = Folder::open(folder.as_path()).unwrap();
-        let (mut places, mut writing) = (Vec::new(), files.create(2 * CHUNK_BYTES).unwrap());
-        for wrong in [part(7, 1, CHUNK - 1), part(7, 1, 0), Vec::new()] {
-            assert!(writing.write(&wrong, &mut places).is_err());
-        }
-        for (address, byte) in [(9 << 21, 1), (3 << 21, 2)] {
-            writing.write(&part(address, byte, CHUNK), &mut places).unwrap();
-        }
-        let place = |address: u64, chunk: u64| Place { address, offset: chunk * CHUNK_BYTES };
-        assert_eq!(places, [place(9 << 21, 0), place(3 << 21, 1)]);
-        assert!(writing.write(&part(7, 1, CHUNK), &mut places).is_err(), "more than there is");
+        let mut writing = files.create().unwrap();
+        assert_eq!(writing.files().len(), FILES);
+        (&writing.files()[3]).write_all(b"x").unwrap();
         writing.keep().unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::mode(&writing.file.metadata().unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600);
+        let mode = |about: fs::Metadata| about.permissions().mode() & 0o777;
+        assert_eq!(mode(fs::metadata(&writing.path).unwrap()), 0o700);
+        assert_eq!(mode(writing.files()[0].metadata().unwrap()), 0o600);
         let name = writing.name.clone();
         drop(writing);
         let mut all = Vec::new();
-        files.find(&name).unwrap().read_to_end(&mut all).unwrap();
-        assert!(all.len() == 2 * CHUNK && all[..CHUNK].iter().all(|&byte| byte == 1) && all[CHUNK] == 2);
-        let lost = files.create(CHUNK_BYTES).unwrap();
+        let mut found = files.find(&name).unwrap();
+        for file in &mut found {
+            file.read_to_end(&mut all).unwrap();
+        }
+        assert_eq!(all, b"x");
+        assert!((&found[0]).write_all(b"x").is_err(), "they are for reading");
+        let lost = files.create().unwrap();
         let name = lost.name.clone();
         assert!(files.find(&name).is_ok());
         drop(lost);
-        assert!(files.find(&name).is_err(), "one that is not kept is removed");
+        assert!(files.find(&name).is_err());
+        assert_eq!(fs::read_dir(folder.as_path()).unwrap().count(), 1);
     }
 
     #[test]
@@ -168,11 +170,23 @@ mod tests {
         let digits = "0123456789abcdef0123456789abcdef";
         let path = folder.as_path().join(digits);
         assert!(files.find(digits).is_err(), "none is there");
-        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        let other = TempDir::new().unwrap();
+        drop(create(&other.as_path().join("all")).unwrap());
+        std::os::unix::fs::symlink(other.as_path().join("all"), &path).unwrap();
         assert!(files.find(digits).is_err(), "a link");
         fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert!(files.find(digits).is_err(), "a folder");
+        fs::write(&path, "x").unwrap();
+        assert!(files.find(digits).is_err(), "a file");
+        fs::remove_file(&path).unwrap();
+        drop(create(&path).unwrap());
+        assert!(files.find(digits).is_ok());
+        fs::remove_file(path.join("7")).unwrap();
+        assert!(files.find(digits).is_err(), "one is missing");
+        std::os::unix::fs::symlink("/etc/passwd", path.join("7")).unwrap();
+        assert!(files.find(digits).is_err(), "one is a link");
+        fs::remove_file(path.join("7")).unwrap();
+        fs::create_dir(path.join("7")).unwrap();
+        assert!(files.find(digits).is_err(), "one is a folder");
         for name in ["", "..", "/etc/passwd", "../../../../../../../../etc/passwd", &digits[1..]] {
             let error = files.find(name).unwrap_err();
             assert!(error.contains("none of this program's"), "{name}: {error}");

@@ -277,13 +277,15 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
     for to in [1, 0] {
         for old in files()? {
             // The session has it mapped.
-            fs::remove_file(old)?;
+            fs::remove_dir_all(old)?;
         }
         let moved = two.move_surely(to, Order::StateFirst)?;
         ensure!(matches!(moved[..], [Moved::There(bytes)] if bytes < 1 << 20), "{moved:?}");
-        let [file] = &files()?[..] else { bail!("{:?}", files()?) };
-        let length = fs::metadata(file)?.len();
-        ensure!(length >= 16 << 20 && length.is_multiple_of(2 << 20), "{length}");
+        let [saved] = &files()?[..] else { bail!("{:?}", files()?) };
+        let lengths = fs::read_dir(saved)?.map(|file| Ok(file?.metadata()?.len()));
+        let lengths: Vec<u64> = lengths.collect::<io::Result<_>>()?;
+        let is_whole = lengths.iter().all(|length| length.is_multiple_of(2 << 20));
+        ensure!(is_whole && lengths.iter().sum::<u64>() >= 16 << 20, "{lengths:?}");
     }
     // All are in the file, too, where a front-end has them go ahead nevertheless.
     let to = socket(&two.daemons[1])?;
@@ -295,12 +297,12 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
     let program = two.program(kit, "suspended", &["16", "idle"], "")?;
     program.wait_for_stdout("begun", LIMIT)?;
     for old in files()? {
-        fs::remove_file(old)?;
+        fs::remove_dir_all(old)?;
     }
     let moved = two.move_surely(1, Order::StateFirst)?;
     ensure!(matches!(moved[..], [Moved::There(_)]), "{moved:?}");
-    for file in files()? {
-        fs::File::options().write(true).open(file)?.set_len(0)?;
+    for file in files()?.iter().map(fs::read_dir).collect::<io::Result<Vec<_>>>()?.into_iter().flatten() {
+        fs::File::options().write(true).open(file?.path())?.set_len(0)?;
     }
     let back = two.daemons[1].control.ask(r#"{"do":"resume","all":true}"#)?;
     ensure!(back["sessions"][0]["error"].as_str().is_some_and(|error| error.contains("304")), "{back}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-//! Sessions whose contents are in a file.
+//! Sessions whose contents are in files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -33,13 +33,13 @@ fn ctl(kit: &Kit, controlled: &Controlled, words: &[&str]) -> Result<Outcome> {
     run(command.arg("ctl").arg("--control").arg(controlled.socket()).args(words), "", LIMIT)
 }
 
-fn save(kit: &Kit, controlled: &Controlled, program: &Running, file: &Path) -> Result<Outcome> {
+fn save(kit: &Kit, controlled: &Controlled, program: &Running, folder: &Path) -> Result<Outcome> {
     let session = controlled.control.session_of(program.pid())?["session"].to_string();
-    ctl(kit, controlled, &["save", "--session", &session, &file.to_string_lossy()])
+    ctl(kit, controlled, &["save", "--session", &session, &folder.to_string_lossy()])
 }
 
-fn restore(kit: &Kit, controlled: &Controlled, file: &Path) -> Result<Outcome> {
-    ctl(kit, controlled, &["restore", &file.to_string_lossy()])
+fn restore(kit: &Kit, controlled: &Controlled, folder: &Path) -> Result<Outcome> {
+    ctl(kit, controlled, &["restore", &folder.to_string_lossy()])
 }
 
 /// The names of all files in a folder.
@@ -48,17 +48,19 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn contents_come_back_from_a_file(kit: &Kit) -> Result<()> {
-    // The file's pages are those of the contents, and they are not.
     let folders = [tempfile::tempdir_in("/dev/shm")?, tempfile::tempdir()?];
     let controlled = Controlled::start_copy(kit, &["--gpus", "0"])?;
     let program = controlled.program(kit, &["16", "idle"])?;
     for round in 0..3 {
         let folder = &folders[round % 2];
-        let file = folder.path().join("saved");
-        save(kit, &controlled, &program, &file)?.expect_exit(0)?;
-        let about = fs::metadata(&file)?;
-        ensure!(about.permissions().mode() & 0o777 == 0o600 && about.len() > BYTES, "{about:?}");
-        ensure!(files(folder.path())? == [file.clone()], "nothing else is left");
+        let saved = folder.path().join("saved");
+        save(kit, &controlled, &program, &saved)?.expect_exit(0)?;
+        let about = fs::metadata(&saved)?;
+        ensure!(about.permissions().mode() & 0o777 == 0o700, "{about:?}");
+        let abouts = files(&saved)?.iter().map(fs::metadata).collect::<Result<Vec<_>, _>>()?;
+        let bytes: u64 = abouts.iter().map(|about| about.len()).sum();
+        ensure!(abouts.len() == 17 && (BYTES..2 * BYTES).contains(&bytes), "{abouts:?}");
+        ensure!(files(folder.path())? == [saved.clone()], "nothing else is left");
         let status = controlled.ask(r#"{"do":"status"}"#)?;
         let session = &status["sessions"][0];
         ensure!(session["state"] == "saved" && session["stored_bytes"] == 0, "{status}");
@@ -80,12 +82,25 @@ fn contents_come_back_from_a_file(kit: &Kit) -> Result<()> {
                 controlled.expect_state(&program, "saved")?;
             }
         }
-        restore(kit, &controlled, &file)?.expect_exit(0)?;
-        ensure!(files(folder.path())?.is_empty(), "the file is of no use any more");
+        restore(kit, &controlled, &saved)?.expect_exit(0)?;
+        ensure!(files(folder.path())?.is_empty(), "it is of no use any more");
     }
     let outcome = program.finish(LIMIT)?;
     outcome.expect_exit(0)?;
     ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+    Ok(())
+}
+
+/// Copies the files of a folder, but for those that `change` changes or leaves out.
+fn copy(from: &Path, to: &Path, change: impl Fn(&str, &mut Vec<u8>) -> bool) -> Result<()> {
+    fs::create_dir(to)?;
+    for path in files(from)? {
+        let name = path.file_name().and_then(|name| name.to_str()).context("a file with another name")?;
+        let mut contents = fs::read(&path)?;
+        if change(name, &mut contents) {
+            fs::write(to.join(name), contents)?;
+        }
+    }
     Ok(())
 }
 
@@ -97,30 +112,52 @@ fn a_wrong_file_changes_nothing(kit: &Kit) -> Result<()> {
     for (program, name) in programs.iter().zip(["first", "second"]) {
         save(kit, &controlled, program, &path(name))?.expect_exit(0)?;
     }
-    let [first, second] = [fs::read(path("first"))?, fs::read(path("second"))?];
-    let middle = first.len() / 2;
-    let damaged = [&first[..middle], &[first[middle] ^ 1], &first[middle + 1..]].concat();
-    // The first part names the session, and the rest is of another one. The last part says where it is.
-    let begin =
-        first.last_chunk().map(|place| u64::from_le_bytes(*place) as usize).context("a short file")?;
-    let part = begin..begin + 48 + 8;
-    let of_other = [&second[..part.start], &first[part.clone()], &second[part.end..]].concat();
-    for (name, contents) in [
-        ("empty", &[][..]),
-        ("none", b"VCSP is how it begins"),
-        ("cut", &first[..middle]),
-        ("without its end", &first[..first.len() - 48]),
-        ("damaged", &damaged),
-        ("of another session", &of_other),
-    ] {
-        fs::write(path("wrong"), contents)?;
-        restore(kit, &controlled, &path("wrong"))?.expect_exit(1).context(name)?;
-        ensure!(fs::read(path("wrong"))? == contents, "{name}: the file is as it was");
+    let [first, second] = ["first", "second"].map(|name| fs::read(path(name).join("session")));
+    let (first, second) = (first?, second?);
+    // The first part names the session, and the rest is of another one.
+    let part = 48 + 8;
+    let of_other = [&first[..part], &second[part..]].concat();
+    let wrong: [(&str, &dyn Fn(&str, &mut Vec<u8>) -> bool); 8] = [
+        ("nothing", &|_, _| false),
+        ("without its description", &|name, _| name != "session"),
+        ("without a file", &|name, _| name != "3"),
+        ("with a description that is cut", &|name, contents| {
+            contents.truncate(if name == "session" { contents.len() - 1 } else { usize::MAX });
+            true
+        }),
+        ("of another session", &|name, contents| {
+            if name == "session" {
+                contents.clone_from(&of_other);
+            }
+            true
+        }),
+        ("cut", &|name, contents| {
+            contents.truncate(if name == "0" { 2 << 20 >> 1 } else { usize::MAX });
+            true
+        }),
+        ("short", &|name, contents| {
+            contents.truncate(if name == "0" { 0 } else { usize::MAX });
+            true
+        }),
+        ("damaged", &|name, contents| {
+            if name == "1" {
+                contents[5] ^= 1;
+            }
+            true
+        }),
+    ];
+    for (name, change) in wrong {
+        let other = path("wrong");
+        copy(&path("first"), &other, change)?;
+        let count = files(&other)?.len();
+        restore(kit, &controlled, &other)?.expect_exit(1).context(name)?;
+        ensure!(files(&other)?.len() == count, "{name}: the folder is as it was");
         for program in &programs {
-            controlled.expect_state(program, "saved")?;
+            controlled.expect_state(program, "saved").context(name)?;
         }
         let status = controlled.ask(r#"{"do":"status"}"#)?;
         ensure!(status["host_memory_used"] == 0, "{name}: {status}");
+        fs::remove_dir_all(other)?;
     }
     for (program, name) in programs.into_iter().zip(["first", "second"]) {
         restore(kit, &controlled, &path(name))?.expect_exit(0)?;
@@ -150,7 +187,7 @@ fn a_worker_that_ends_leaves_no_file(kit: &Kit) -> Result<()> {
         let is_saved = outcome.expect_exit(0).is_ok();
         let left = files(folder.path())?;
         ensure!(left.is_empty() || is_saved && left == [file.clone()], "{left:?} {outcome}");
-        let _ = fs::remove_file(&file);
+        let _ = fs::remove_dir_all(&file);
         program.finish(LOSS)?;
     }
     let answer = controlled.ask(r#"{"do":"status"}"#)?;

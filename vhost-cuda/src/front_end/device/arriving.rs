@@ -72,7 +72,7 @@ impl Device {
         if all { Ok(()) } else { Err("sessions that the device has do not end") }
     }
 
-    /// Gives a session of another daemon a worker, which gets its contents in the file beside the state that it names, or in `contents`
+    /// Gives a session of another daemon a worker, which gets its contents in the folder beside the state that it names, or in `contents`
     /// if they have come ahead, and else with the rest. `charge` is for `contents`. Must not be called by a confined thread.
     ///
     /// Errors: the reason for which it gets none.
@@ -95,9 +95,9 @@ impl Device {
         let label = NEXT_LABEL.fetch_add(1, Ordering::Relaxed);
         let beside = saved.contents.as_deref().map(|name| self.saved_contents(name, bytes)).transpose()?;
         let (contents, needed, charge) = match &beside {
-            // The kernel keeps a file in memory for all who map it, and can give it up.
-            Some(file) => (Some((file, ALREADY_SAVED)), 0, None),
-            None => (contents.map(|file| (file, 0)), bytes, charge),
+            // The kernel keeps files in memory for all who map them, and can give them up.
+            Some(files) => ((&files[..], ALREADY_SAVED), 0, None),
+            None => ((contents.map_or(&[][..], std::slice::from_ref), 0), bytes, charge),
         };
         let there = charge.as_ref().map_or(0, Charge::amount) as u64;
         let mut host = self.settings.suspender.charge_contents(label, needed.saturating_sub(there));
@@ -129,16 +129,20 @@ impl Device {
         Ok(Arrival { session, owner, held, reservation, pipe: Some(pipe) })
     }
 
-    /// Opens the file with the contents of a session, which take `bytes` bytes.
+    /// Opens the files with the contents of a session, which take `bytes` bytes.
     ///
     /// Errors: the reason for which they are not there.
-    fn saved_contents(&self, name: &str, bytes: u64) -> Result<File, String> {
+    fn saved_contents(&self, name: &str, bytes: u64) -> Result<Vec<File>, String> {
         let folder = self.settings.contents.as_ref();
         let folder =
             folder.ok_or("its contents are in a file beside the state (start the daemon with --contents)")?;
-        let file = folder.find(name)?;
-        let length = file.metadata().map_err(|error| error.to_string())?.len();
-        if length < bytes { Err("the file with its contents is too short".to_owned()) } else { Ok(file) }
+        let files = folder.find(name)?;
+        let lengths: io::Result<Vec<u64>> = files.iter().map(|file| Ok(file.metadata()?.len())).collect();
+        let lengths = lengths.map_err(|error| error.to_string())?;
+        match lengths.into_iter().fold(0, u64::saturating_add) < bytes {
+            true => Err("the files with its contents are too short".to_owned()),
+            false => Ok(files),
+        }
     }
 
     fn begin_to_enter(
@@ -146,7 +150,7 @@ impl Device {
         session: &Session,
         owner: Owner,
         bytes: u64,
-        contents: Option<(&File, u32)>,
+        contents: (&[File], u32),
     ) -> io::Result<File> {
         self.serve_questions(session, &session.assigned().worker.sockets, owner, Vec::new());
         let (reader, writer) = io::pipe()?;

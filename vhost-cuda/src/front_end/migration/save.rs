@@ -39,7 +39,7 @@ struct Leaving<'a> {
     _suspended: Renewing<'a>,
     /// The part of the state in which this daemon describes the session.
     member: Vec<u8>,
-    /// The file for its contents.
+    /// The files for its contents.
     contents: Option<Writing>,
 }
 
@@ -96,7 +96,7 @@ fn prepare<'a>(
     let mut member = member.map_err(|error| error.to_string())?;
     let bytes = session.residence().moves().stored_bytes;
     let folder = device.settings.contents.as_ref().filter(|_| bytes > 0);
-    let contents = folder.map(|folder| folder.create(bytes)).transpose();
+    let contents = folder.map(|folder| folder.create()).transpose();
     let contents = contents.map_err(|error| error.to_string())?;
     member.contents = contents.as_ref().map(|contents| contents.name.clone());
     let member = serde_json::to_vec(&member);
@@ -160,19 +160,21 @@ fn write_images(device: &Device, leaving: &[Leaving<'_>], mut to: impl Write) ->
 
 /// Has the worker of a session write its copy, and passes it on. Returns the reason if there is none, or not all of it.
 ///
-/// Errors: those of `to` and of `contents`.
+/// Errors: those of `to`.
 fn write_copy(
     session: &Arc<Session>,
     contents: Option<&Writing>,
     is_ahead: bool,
     to: &mut (impl Write + Send),
 ) -> io::Result<Result<(), String>> {
+    let files = contents.map_or(&[][..], Writing::files).iter();
+    let files = files.map(|file| Ok(file.try_clone()?.into())).collect::<io::Result<Vec<OwnedFd>>>()?;
     let (from, pipe) = io::pipe()?;
     widen(&pipe);
     let (written, passed) = thread::scope(|scope| {
         let pass = move || {
             threads::read_foreign_bytes();
-            let passed = pass_on(Patient::new(OwnedFd::from(from).into()), contents, to);
+            let passed = pass_on(Patient::new(OwnedFd::from(from).into()), to);
             if matches!(&passed, Err(Passing::From(error)) if error.kind() == ErrorKind::TimedOut) {
                 error!("{}: ended: its worker has stopped to write it", session.describe());
                 session.end_worker();
@@ -180,7 +182,7 @@ fn write_copy(
             passed
         };
         let passing = thread::Builder::new().name("device-state-c".into()).spawn_scoped(scope, pass)?;
-        let written = session.write_copy(pipe.into(), is_ahead);
+        let written = session.write_copy(pipe.into(), files, is_ahead);
         let passed = passing.join().map_err(|_| io::Error::other("its thread has failed"))?;
         io::Result::Ok((written, passed))
     })?;
@@ -198,25 +200,13 @@ enum Passing {
     To(io::Error),
 }
 
-/// Passes the parts of a session on, up to its end. With a file for its contents, their places there are passed on in place of chunks.
-fn pass_on(mut from: impl Read, contents: Option<&Writing>, mut to: impl Write) -> Result<(), Passing> {
-    let (mut part, mut places) = (Vec::new(), Vec::new());
+/// Passes the parts of a session on, up to its end.
+fn pass_on(mut from: impl Read, mut to: impl Write) -> Result<(), Passing> {
+    let mut part = Vec::new();
     loop {
         let found = parts::copy(&mut from, &mut part).map_err(Passing::From)?;
         if !kind::is_of_session(found) {
             return Err(Passing::From(malformed("its worker has written a part that is not of a session")));
-        }
-        if let Some(contents) = contents {
-            if found == kind::CHUNK {
-                contents.write(&part, &mut places).map_err(|error| match error.kind() {
-                    ErrorKind::InvalidData => Passing::From(error),
-                    _ => Passing::To(error),
-                })?;
-                continue;
-            }
-            if found == kind::END {
-                parts::write_rows(&mut to, kind::PLACES, &places).map_err(Passing::To)?;
-            }
         }
         to.write_all(&part).map_err(Passing::To)?;
         if found == kind::END {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use thiserror::Error;
-use vhost_cuda_common::link::{FromWorker, TO_CONTENTS, TO_LEAVE, TO_STOP, ToWorker};
+use vhost_cuda_common::link::{ALREADY_SAVED, FromWorker, TO_CONTENTS, TO_LEAVE, TO_LOAD, TO_STOP, ToWorker};
 use virtio_cuda_protocol::transport::REPLY_OK;
 
 use super::{Outgoing, Phase, Session};
@@ -101,6 +101,11 @@ impl Asked {
     }
 }
 
+/// Returns the flags of [`TO_CONTENTS`] before a request of this kind.
+fn contents_flags(kind: u32) -> u32 {
+    if kind == TO_LOAD { ALREADY_SAVED } else { 0 }
+}
+
 impl Session {
     /// Sends a frame of `kind` to the worker, and waits for the answer. `asked` is that of the kind.
     ///
@@ -120,10 +125,10 @@ impl Session {
         file: Option<OwnedFd>,
         patience: Duration,
     ) -> Result<Vec<u8>, AskError> {
-        self.ask_with_files(asked, (kind, 0), payload, (None, file), patience)
+        self.ask_with_files(asked, (kind, 0), payload, (Vec::new(), file), patience)
     }
 
-    /// As [`Self::ask_with`], with flags, and with a file for contents before the other one.
+    /// As [`Self::ask_with`], with flags, and with files for contents before the other one.
     ///
     /// Errors: see [`AskError`].
     pub(super) fn ask_with_files(
@@ -131,7 +136,7 @@ impl Session {
         asked: &Asked,
         (kind, flags): (u32, u32),
         payload: &[u8],
-        (contents, file): (Option<OwnedFd>, Option<OwnedFd>),
+        (contents, file): (Vec<OwnedFd>, Option<OwnedFd>),
         patience: Duration,
     ) -> Result<Vec<u8>, AskError> {
         let _turn = asked.turn.lock();
@@ -156,13 +161,10 @@ impl Session {
         state.is_away = kind == TO_LEAVE && !state.is_stopped;
         state.is_stopped |= kind == TO_STOP;
         let header = ToWorker { kind, flags, id, ..ToWorker::default() };
-        // Still locked: requests reach the worker in the order of their numbers, and the file for contents right before its request.
-        if let Some(contents) = contents {
-            self.send(Outgoing::File(
-                ToWorker { kind: TO_CONTENTS, flags: 0, ..header },
-                Vec::new(),
-                contents,
-            ));
+        // Still locked: requests reach the worker in the order of their numbers, and files for contents right before their request.
+        for contents in contents {
+            let header = ToWorker { kind: TO_CONTENTS, flags: contents_flags(kind), ..header };
+            self.send(Outgoing::File(header, Vec::new(), contents));
         }
         self.send(match file {
             Some(file) => Outgoing::File(header, payload.to_vec(), file),

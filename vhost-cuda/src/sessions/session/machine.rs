@@ -56,7 +56,7 @@ pub struct MachineSession {
     age: Duration,
     totals: Totals,
     pages: Vec<HeldPages>,
-    /// The name of the file with its contents, which are in its copy otherwise.
+    /// The name of the folder with its contents, which are in its copy otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<String>,
 }
@@ -112,11 +112,17 @@ impl Session {
         with_worker.map(place).collect()
     }
 
-    /// Has the worker write a copy of the session to a pipe, without the chunks that have gone ahead if `is_ahead`. Whoever reads the pipe notices if the worker stalls.
+    /// Has the worker write a copy of the session to a pipe, without the chunks that have gone ahead if `is_ahead`. Its contents move to `contents` if
+    /// there are such files. Whoever reads the pipe notices if the worker stalls.
     ///
     /// Errors: see [`RenewalError`]; nothing has changed.
-    pub fn write_copy(&self, to: OwnedFd, is_ahead: bool) -> Result<(), RenewalError> {
-        self.leave(None, to, ANY_TIME, if is_ahead { LEAVES_AHEAD } else { 0 })
+    pub fn write_copy(
+        &self,
+        to: OwnedFd,
+        contents: Vec<OwnedFd>,
+        is_ahead: bool,
+    ) -> Result<(), RenewalError> {
+        self.leave(contents, to, ANY_TIME, if is_ahead { LEAVES_AHEAD } else { 0 })
     }
 
     /// Creates the session of another daemon on `worker`, which reads the worker's copy next ([`Self::enter`]). `charge` is host memory for
@@ -179,11 +185,11 @@ impl Session {
         self.assigned().worker.version >= VERSION_OF_AHEAD && !state.is_stopped && !state.is_arriving
     }
 
-    /// Has the worker read the copy from a pipe. `most` is the host memory that its contents may take, in bytes, unless they are in the file
-    /// `contents`, which comes with the flags of [`TO_CONTENTS`].
+    /// Has the worker read the copy from a pipe. `most` is the host memory that its contents may take, in bytes, unless they are in the files
+    /// `contents`, which come with the flags of [`TO_CONTENTS`].
     ///
     /// Errors: those of its socket.
-    pub fn enter(&self, from: OwnedFd, most: u64, contents: Option<(&File, u32)>) -> io::Result<()> {
+    pub fn enter(&self, from: OwnedFd, most: u64, (contents, flags): (&[File], u32)) -> io::Result<()> {
         let header = ToWorker {
             kind: TO_ENTER,
             flags: ENTERS_STOPPED,
@@ -192,9 +198,9 @@ impl Session {
         };
         let assigned = self.assigned();
         let link = &assigned.worker.sockets.link;
-        if let Some((contents, flags)) = contents {
+        for file in contents {
             let header = ToWorker { kind: TO_CONTENTS, flags, ..header };
-            link::send_with_file(link, &header, &[], contents)?;
+            link::send_with_file(link, &header, &[], file)?;
         }
         link::send_with_file(link, &header, most.as_bytes(), from)
     }

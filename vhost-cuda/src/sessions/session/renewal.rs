@@ -3,7 +3,7 @@
 //!
 //! The old worker writes the session into a pipe from which the fresh one reads it, with all requests that it has not answered. Device
 //! memory stays on the card: the old worker passes files that keep it over a socket between the two. Contents that are in host memory go over in
-//! a file in memory. From
+//! files in memory. From
 //! the request to leave on, further ones wait here for the worker that has the session then: for the fresh one until the old one has
 //! ended, or for the old one until the fresh one has ended. So no request is executed twice, and when one is answered, the other worker
 //! does not map its pages any more.
@@ -32,7 +32,7 @@ use zerocopy::IntoBytes;
 
 use super::asked::{AskError, PATIENCE};
 use super::moves::{MAKING, time_of};
-use super::saving::contents_file;
+use super::saving::contents_files;
 use super::{Assigned, Fresh, Outgoing, Phase, Session, State};
 use crate::confine::threads;
 use crate::hand_over::freeze;
@@ -130,7 +130,7 @@ impl Session {
         self.is_open(&self.state.lock())
     }
 
-    fn is_open(&self, state: &State) -> bool {
+    pub(super) fn is_open(&self, state: &State) -> bool {
         state.phase == Phase::Open && !self.is_leaving.load(Ordering::Acquire)
     }
 
@@ -146,7 +146,7 @@ impl Session {
         let limit = time_of(stored);
         let is_shared = suspended_bytes.max(stored) > 0 && self.shares_contents(&fresh.worker);
         let [contents, theirs] = match is_shared.then_some(stored) {
-            None => [None, None],
+            None => [Vec::new(), Vec::new()],
             // The memory is on the card, or has zeros only.
             Some(0) => {
                 let (one, other) = UnixStream::pair()?;
@@ -155,11 +155,12 @@ impl Session {
                     socket.set_read_timeout(Some(limit))?;
                     socket.set_write_timeout(Some(limit))?;
                 }
-                [Some(one.into()), Some(other.into())]
+                [vec![one.into()], vec![other.into()]]
             }
             Some(stored) => {
-                let file = contents_file(stored)?;
-                [Some(file.try_clone()?), Some(file)]
+                let files = contents_files(stored)?;
+                let theirs: io::Result<Vec<OwnedFd>> = files.iter().map(OwnedFd::try_clone).collect();
+                [files, theirs?]
             }
         };
         let link = &fresh.worker.sockets.link;
@@ -177,9 +178,9 @@ impl Session {
         let flags = if runs { ENTERS_RUNNING } else { 0 };
         let header = ToWorker { kind: TO_ENTER, flags, id, ..ToWorker::default() };
         let most = host.amount() as u64;
-        if let Some(theirs) = theirs {
+        for file in theirs {
             let header = ToWorker { kind: TO_CONTENTS, flags: 0, ..header };
-            link::send_with_file(link, &header, &[], theirs)?;
+            link::send_with_file(link, &header, &[], file)?;
         }
         link::send_with_file(link, &header, most.as_bytes(), OwnedFd::from(reader))?;
         link.set_write_timeout(None)?;
@@ -212,7 +213,7 @@ impl Session {
     /// Has the present worker write the session to a pipe. `flags` are those of [`TO_LEAVE`]. From now on requests wait, unless it does not do it.
     pub(super) fn leave(
         &self,
-        contents: Option<OwnedFd>,
+        contents: Vec<OwnedFd>,
         to: OwnedFd,
         limit: Duration,
         flags: u32,

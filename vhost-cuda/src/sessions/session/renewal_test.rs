@@ -298,7 +298,7 @@ fn an_old_worker_that_says_nothing_or_nonsense_is_ended() {
     going.has_ended(End::Lost);
     let fixture = Fixture::new();
     let (_, writer) = io::pipe().unwrap();
-    let stuck = fixture.session.leave(None, writer.into(), Duration::from_millis(50), 0);
+    let stuck = fixture.session.leave(Vec::new(), writer.into(), Duration::from_millis(50), 0);
     assert!(matches!(stuck, Err(RenewalError::Unanswered(AskError::Stuck))), "{stuck:?}");
     assert_eq!(fixture.ended.recv_timeout(LONG), Ok(End::Lost));
 }

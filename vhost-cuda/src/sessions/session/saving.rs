@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Contents of a suspended session that go to a file, and come back. They pass the daemon as a file in memory, and their places as a pipe,
+//! Contents of a suspended session that go to files, and come back. The files pass the daemon, and the places of contents a pipe,
 //! whose other end whoever asks has: it reads and writes nothing of them.
 
 use std::io;
@@ -9,13 +9,16 @@ use std::time::Duration;
 use thiserror::Error;
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
-use vhost_cuda_common::link::{CHUNK_BYTES, TO_LOAD, TO_SAVE, TO_SAVED, VERSION_OF_CONTENTS};
+use vhost_cuda_common::link::{
+    CHUNK_BYTES, NEXT_SUSPENSION, TO_CONTENTS, TO_LOAD, TO_SAVE, TO_SAVED, ToWorker, VERSION_OF_CONTENTS,
+};
+use vhost_cuda_common::parts::FILES;
 use vhost_cuda_common::recipes::Description;
 use zerocopy::IntoBytes;
 
-use super::Session;
 use super::asked::{AskError, PATIENCE};
 use super::moves::time_of;
+use super::{Outgoing, Session};
 use crate::sessions::residence::Phase;
 
 /// The reason for which contents stay where they are.
@@ -35,30 +38,43 @@ pub enum SavingError {
 /// The descriptors of contents on their way.
 #[derive(Debug)]
 pub struct Files {
-    /// The contents.
-    pub memory: OwnedFd,
-    /// A pipe for their places in it.
+    /// Those of the contents.
+    pub contents: Vec<OwnedFd>,
+    /// A pipe for their places there.
     pub pipe: OwnedFd,
 }
 
-/// Returns the length of a file for so many bytes of contents.
-///
-/// Errors: `FileTooLarge`.
-pub fn contents_bytes(bytes: u64) -> io::Result<u64> {
-    bytes.max(1).checked_next_multiple_of(CHUNK_BYTES).ok_or(io::ErrorKind::FileTooLarge.into())
-}
-
-/// Creates a file in memory for so many bytes of contents. It takes memory when they are written.
-pub fn contents_file(bytes: u64) -> io::Result<OwnedFd> {
-    let file = memory_file(c"contents")?;
-    file.set_len(contents_bytes(bytes)?)?;
-    // Workers and `ctl` map it, and a worker executes code of the guest.
-    add_seals(&file, FIXED_LENGTH)?;
-    Ok(file.into())
+/// Creates files in memory for so many bytes of contents. They take memory when they are written.
+pub fn contents_files(bytes: u64) -> io::Result<Vec<OwnedFd>> {
+    let chunks = bytes.div_ceil(CHUNK_BYTES);
+    let count = chunks.clamp(1, FILES as u64);
+    let create = |more: u64| {
+        let file = memory_file(c"contents")?;
+        file.set_len((chunks + more) / count * CHUNK_BYTES)?;
+        // Workers map it, and a worker executes code of the guest.
+        add_seals(&file, FIXED_LENGTH)?;
+        Ok(file.into())
+    };
+    (0..count).rev().map(create).collect()
 }
 
 impl Session {
-    /// Has the worker move the contents of the suspended session to a file in memory. They count as its host memory still.
+    /// Gives the worker files for the contents of the next suspension. Without files they go where they would without this call.
+    ///
+    /// Errors: there are no descriptors.
+    pub fn offer(&self, files: &[OwnedFd]) -> io::Result<()> {
+        let files = files.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let state = self.state.lock();
+        if self.is_open(&state) && self.assigned().worker.version >= VERSION_OF_CONTENTS {
+            let header = ToWorker { kind: TO_CONTENTS, id: NEXT_SUSPENSION, ..ToWorker::default() };
+            // What was offered before.
+            self.send(Outgoing::of(&header, &[]));
+            files.into_iter().for_each(|file| self.send(Outgoing::File(header, Vec::new(), file)));
+        }
+        Ok(())
+    }
+
+    /// Has the worker move the contents of the suspended session to files. They count as its host memory still.
     ///
     /// Errors: see [`SavingError`]; nothing has changed.
     pub fn write_contents(&self, to: Files) -> Result<(), SavingError> {
@@ -78,7 +94,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has the worker take the contents from a file in memory, which `charge` is for from now on.
+    /// Has the worker take the contents from files, which `charge` is for from now on. [`Self::give_up_contents`] gives them up again.
     ///
     /// Errors: see [`SavingError`]; nothing has changed.
     pub fn load_contents(&self, from: Files, charge: Charge) -> Result<(), SavingError> {
@@ -103,7 +119,7 @@ impl Session {
         if self.assigned().worker.version < VERSION_OF_CONTENTS {
             return Err(SavingError::State("its worker is of an older release"));
         }
-        let files = files.map_or((None, None), |Files { memory, pipe }| (Some(memory), Some(pipe)));
+        let files = files.map_or((Vec::new(), None), |Files { contents, pipe }| (contents, Some(pipe)));
         let answer = self.ask_with_files(&self.recipe, (kind, 0), payload, files, time)?;
         match Description::read(&answer).ok_or(AskError::Malformed)? {
             Description { obstacle: Some(reason), .. } => Err(SavingError::Refused(reason)),

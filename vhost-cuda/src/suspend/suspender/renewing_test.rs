@@ -76,7 +76,7 @@ fn a_session_that_runs_runs_again_and_others_stay_suspended() {
     assert_ne!(fixture.session.worker_pid(), before);
     assert_eq!((fixture.state(), suspender.host_memory().0), ("running", 0));
     assert_eq!((fresh.counts(TO_ENTER), fresh.counts(TO_RESUME)), ((1, 0), (1, 0)));
-    assert_eq!((fixture.asked(TO_CONTENTS), fresh.counts(TO_CONTENTS)), (1, (1, 0)));
+    assert_eq!((fixture.asked(TO_CONTENTS), fresh.counts(TO_CONTENTS)), (3, (1, 0)), "three chunks");
     // Or its worker has brought it back before it said that it has it.
     let before = Fresh { resume: Some(MOVED_BEFORE), ..Fresh::default() };
     suspender.renew(&fixture.session, SECOND, &before).unwrap();
@@ -183,7 +183,7 @@ fn host_memory_must_have_room_for_contents_that_are_copied() {
     assert_eq!((fixture.state(), fixture.asked(TO_LEAVE), fresh.counts(TO_ENTER)), ("running", 0, (0, 1)));
     assert_eq!(fixture.asked(TO_CONTENTS), 0);
     suspender.renew(&fixture.session, SECOND, &Fresh::default()).unwrap();
-    assert_eq!(fixture.asked(TO_CONTENTS), 1);
+    assert_eq!(fixture.asked(TO_CONTENTS), 3);
 }
 
 #[test]

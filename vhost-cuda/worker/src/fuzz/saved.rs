@@ -2,7 +2,6 @@
 //! Saved contents that come back: a file that somebody else may have written, or parts of one in any order. Whole sessions from another
 //! worker: parts of one, changed.
 
-use std::fs::File;
 use std::sync::{Arc, LazyLock};
 
 use vhost_cuda_choices::Choices;
@@ -13,8 +12,9 @@ use zerocopy::IntoBytes;
 use crate::renewal::fixture::{Guest, end_suspended, stream_of};
 use crate::renewal::read;
 use crate::renewal::stopping::fill;
+use crate::suspend::lent::Files;
 use crate::suspend::pages::Pages;
-use crate::suspend::room::{Area, CHUNK, CHUNK_BYTES};
+use crate::suspend::room::{CHUNK, CHUNK_BYTES};
 use crate::suspend::saving::load;
 use crate::suspend::store::{Name, Store};
 
@@ -45,12 +45,18 @@ static SESSIONS: LazyLock<[Parts; 2]> = LazyLock::new(|| {
     end_suspended(guest);
     sessions
 });
-/// The file with the contents, which has room for one chunk more.
-static FILE: LazyLock<File> = LazyLock::new(|| {
-    let file = memory_file(c"contents").expect("a file in memory");
-    file.set_len((CHUNKS + 1) * CHUNK_BYTES).expect("a sparse file");
-    add_seals(&file, FIXED_LENGTH).expect("its length stays");
-    file
+/// The files with the contents, which have room for one chunk more.
+static FILES: LazyLock<[Files; 2]> = LazyLock::new(|| {
+    [1, 2].map(|count| {
+        let mut files = Files::default();
+        for _ in 0..count {
+            let file = memory_file(c"contents").expect("a file in memory");
+            file.set_len((CHUNKS + 1) / count * CHUNK_BYTES).expect("a sparse file");
+            add_seals(&file, FIXED_LENGTH).expect("its length stays");
+            files.add(file, false).expect("few files");
+        }
+        files
+    })
 });
 /// The maximum number of changes to a session.
 const MAX_CHANGES: usize = 8;
@@ -129,8 +135,8 @@ fn check(stream: &[u8]) {
     assert_eq!(store.prepare(&parts, &digests, [0; 2]).map_or(0, |pieces| pieces.len() as u64), CHUNKS);
     store.leave();
     let bytes = CHUNKS * CHUNK_BYTES;
-    for area in [None, Some(Area::of_file(&FILE).expect("addresses"))] {
-        match load(stream, NAME, &mut store, area) {
+    for files in [None, Some(&FILES[0]), Some(&FILES[1])] {
+        match load(stream, NAME, &mut store, files) {
             Ok(()) => assert_eq!((store.stored_bytes(), store.away()), (bytes, 0)),
             Err(_) => assert_eq!((store.stored_bytes(), store.away() as u64), (0, CHUNKS)),
         }

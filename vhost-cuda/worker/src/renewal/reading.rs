@@ -43,7 +43,8 @@ use crate::state::SessionState;
 use crate::suspend::deep;
 use crate::suspend::digests::{Digest, Key};
 use crate::suspend::held::{self, Way};
-use crate::suspend::room::{self, CHUNK_BYTES};
+use crate::suspend::lent::Files;
+use crate::suspend::room::CHUNK_BYTES;
 use crate::suspend::saving;
 use crate::suspend::store::Store;
 use crate::suspend::suspended::{Deep, Suspended};
@@ -108,12 +109,12 @@ pub fn session(
     way: Option<Way>,
     is_stopped: bool,
 ) -> io::Result<(Entered, u64)> {
-    let (area, socket) = match way {
-        Some(Way::Memory(area)) => (Some(area), None),
+    let (files, socket) = match way {
+        Some(Way::Memory(files)) => (Some(files), None),
         Some(Way::Card(socket)) => (None, Some(socket)),
         None => (None, None),
     };
-    let most = area.as_ref().map_or(most, room::Area::room_bytes);
+    let most = files.as_ref().map_or(most, Files::bytes);
     let is_new = session.suspension.suspended.lock().is_none()
         && session.contexts.all().is_empty()
         && session.allocations().ranges().next().is_none();
@@ -147,8 +148,8 @@ pub fn session(
     }
     if is_held {
         let socket = socket.ok_or_else(|| malformed("there is no socket for its memory"))?;
-        let files = held::receive(&socket, tables.held.len())?;
-        tables.files = tables.held.drain(..).zip(files).collect();
+        let held = held::receive(&socket, tables.held.len())?;
+        tables.files = tables.held.drain(..).zip(held).collect();
     }
     let mut begun = Instant::now();
     let (entered, mut now) = tables.restore(session, &state, most).map_err(|reason| malformed(&reason))?;
@@ -157,7 +158,7 @@ pub fn session(
     if is_saved {
         now.saved = Some(state.name);
     } else if !is_held {
-        saving::load_after(&part, from, state.name, &mut now.store, area)?;
+        saving::load_after(&part, from, state.name, &mut now.store, files.as_ref())?;
     }
     debug!("its contents are there: {:.3} s", begun.elapsed().as_secs_f64());
     let bytes = now.store.stored_bytes();

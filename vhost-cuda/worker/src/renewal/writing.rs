@@ -35,7 +35,7 @@ pub fn obstacle(session: &SessionState) -> Option<&'static str> {
 }
 
 /// Writes all of the session, which has stopped with its machine if `stopped_at` is a time. Returns the bytes of the contents, which move to
-/// the file of `way`, or stay on the card, if it is there. With `is_ahead`, those that have gone ahead are not written again.
+/// the files of `way`, or stay on the card, if it is there. With `is_ahead`, those that have gone ahead are not written again.
 ///
 /// Errors: those of `to`, and of [`Store::move_to`]; `InvalidData` with the reason for which the session cannot leave.
 ///
@@ -110,7 +110,7 @@ pub fn session(
         (Some(_), _) => write(&mut to, kind::END, &[]).map(|()| 0),
         (None, None) if is_ahead => ahead::write(&mut to, name, &now.store, &session.suspension.sent.lock()),
         (None, None) => saving::write(&mut to, name, &now.store),
-        (None, Some(area)) => saving::write_places(&mut to, name, &mut now.store, area),
+        (None, Some(files)) => saving::write_places(&mut to, name, &mut now.store, &files),
     }?;
     to.flush()?;
     Ok(bytes)

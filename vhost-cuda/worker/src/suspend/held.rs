@@ -19,7 +19,7 @@ use rustix::net::{
 };
 use vhost_cuda_common::parts::malformed;
 
-use super::room::Area;
+use super::lent::Files;
 use crate::memory::parts::Part;
 
 /// The number of files that go at once: the kernel allows 253. Each time the other side says that it has them, because the kernel
@@ -29,17 +29,17 @@ const AT_ONCE: usize = 250;
 /// The way of a session's contents to another process.
 #[derive(Debug)]
 pub enum Way {
-    /// A file in memory.
-    Memory(Area),
+    /// Files.
+    Memory(Files),
     /// A socket for the files that keep device memory.
     Card(UnixStream),
 }
 
 impl Way {
-    /// Returns the area, if it is one.
-    pub fn memory(self) -> Option<Area> {
+    /// Returns the files, if these are the way.
+    pub fn memory(self) -> Option<Files> {
         match self {
-            Self::Memory(area) => Some(area),
+            Self::Memory(files) => Some(files),
             Self::Card(_) => None,
         }
     }

@@ -17,6 +17,7 @@ pub mod deep;
 pub(super) mod digests;
 pub mod held;
 mod idle;
+pub mod lent;
 pub(super) mod pages;
 mod pinned;
 mod registrar;
@@ -46,6 +47,7 @@ use zerocopy::IntoBytes;
 
 use self::deep::{Makers, make_graphs};
 use self::digests::{Kernel, Key};
+use self::lent::Offer;
 use self::pinned::InContext;
 use self::registrar::InSession;
 use self::steps::{Group, Unmoved};
@@ -260,6 +262,10 @@ fn give_back(
             ..Suspended::default()
         }
     });
+    // Files that have some contents of a suspended session take no others.
+    if is_first && !on_card {
+        now.store.offer = saving::offered(session).map(Offer::new);
+    }
     let created = now.created.iter_mut().map(|(_, part)| part);
     let all: Vec<&mut Part> = placed.movable_if(on_card).chain(created).collect();
     let addresses: BTreeSet<u64> = all.iter().map(|part| part.address()).collect();
@@ -330,7 +336,7 @@ fn resume(
     match back {
         Ok(moved) if moved.outcome == MOVED => {
             // The next suspension copies only what has changed.
-            *session.suspension.kept.lock() = suspended.take().map(|now| now.store);
+            *session.suspension.kept.lock() = suspended.take().map(|now| now.store.without_offer());
             moved
         }
         Ok(moved) => moved,

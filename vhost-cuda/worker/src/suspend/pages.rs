@@ -21,6 +21,7 @@ use log::debug;
 use parking_lot::{Condvar, Mutex};
 use vhost_cuda_common::statistics;
 
+use super::lent::file_of;
 use super::room::{Area, BLOCK, CHUNK, CHUNK_BYTES, ROOMS, Room, empty, fill};
 
 /// The maximum number of blocks that are mapped ahead of need at a time.
@@ -196,24 +197,23 @@ impl Pages {
         Ok(rooms)
     }
 
-    /// Takes the rooms at these places of a file, whose contents are what the file has there.
+    /// Takes the rooms at these places of files ([`file_of`]), whose contents are what the files have there.
     ///
     /// Errors: `InvalidInput` for a place that is not that of a room, or that is there twice.
-    pub fn take_of(&self, area: Area, places: &[u64]) -> io::Result<Vec<Room>> {
-        let mut taken = BTreeSet::new();
-        let mut is_room = |place: &u64| {
-            *place < area.room_bytes() && place.is_multiple_of(CHUNK_BYTES) && taken.insert(*place)
-        };
-        if !places.iter().all(&mut is_room) {
-            return Err(io::ErrorKind::InvalidInput.into());
+    pub fn take_of(&self, areas: Vec<Area>, places: &[u64]) -> io::Result<Vec<Room>> {
+        let mut lent: Vec<Lent> = areas.into_iter().map(|area| Lent { area, used: 0 }).collect();
+        let (count, mut taken, mut rooms) = (lent.len(), BTreeSet::new(), Vec::with_capacity(places.len()));
+        for &place in places {
+            let (index, offset) = file_of(place, count);
+            let of_file = lent.get_mut(index).filter(|lent| offset < lent.area.room_bytes());
+            let of_file = of_file.filter(|_| place.is_multiple_of(CHUNK_BYTES) && taken.insert(place));
+            let Lent { area, used } = of_file.ok_or(io::ErrorKind::InvalidInput)?;
+            *used += 1;
+            // SAFETY: a room of what is one of `lent` next, and stays mapped while any is taken.
+            rooms.push(unsafe { Room::of(area, area.first_room() + offset as usize) });
         }
-        let (first, used) = (area.first_room(), places.len());
-        // SAFETY: a room of what is one of `lent` next, and stays mapped while any is taken.
-        let room = |place: &u64| unsafe { Room::of(&area, first + *place as usize) };
-        let rooms = places.iter().map(room).collect();
-        if used > 0 {
-            self.state.lock().lent.insert(first, Lent { area, used });
-        }
+        let used = lent.into_iter().filter(|lent| lent.used > 0);
+        self.state.lock().lent.extend(used.map(|lent| (lent.area.first_room(), lent)));
         Ok(rooms)
     }
 

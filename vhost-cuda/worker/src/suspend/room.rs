@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 pub use vhost_cuda_common::link::{CHUNK_BYTES, POOL_BLOCK_BYTES};
 
@@ -25,7 +26,7 @@ pub struct Room {
     address: usize,
     /// True if the block that it lies in was registered with the driver, so that the device copies without a buffer between.
     is_registered: bool,
-    /// True if it lies in a file of saved contents, and can only be read.
+    /// True if it lies in a file that can only be read.
     is_saved: bool,
 }
 
@@ -82,7 +83,7 @@ impl Room {
 
     /// Copies the chunk to a buffer.
     ///
-    /// Errors: as for [`Self::copy_from`].
+    /// Errors: it lies in a file that the kernel cannot read, or that has been cut.
     ///
     /// # Safety
     ///
@@ -95,19 +96,17 @@ impl Room {
         Ok(())
     }
 
-    /// Copies the chunk of another room to this one.
+    /// Writes the chunk to a file.
     ///
-    /// Errors: that one lies in a file of saved contents, which the kernel cannot read, or which has been cut.
+    /// Errors: those of that file; this room lies in a file that has been cut.
     ///
     /// # Safety
     ///
-    /// As for [`Self::store`], for both.
-    pub unsafe fn copy_from(self, other: Self) -> io::Result<()> {
-        assert!(!self.is_saved, "a room that can be written");
-        other.bring()?;
-        // SAFETY: both are as long as a chunk (invariant), and no two rooms overlap; the caller vouches for the rest.
-        unsafe { std::ptr::copy_nonoverlapping(other.address as *const u8, self.address as *mut u8, CHUNK) }
-        Ok(())
+    /// As for [`Self::load`].
+    pub unsafe fn write_to(self, file: &File, offset: u64) -> io::Result<()> {
+        self.bring()?;
+        // SAFETY: as long as a chunk (invariant); the caller vouches that nobody writes to it.
+        file.write_all_at(unsafe { std::slice::from_raw_parts(self.address as *const u8, CHUNK) }, offset)
     }
 
     /// Has the kernel read a chunk of a file, all at once. Without that, a file that was cut would end this process by a signal. One that
@@ -143,7 +142,7 @@ impl Room {
 pub struct Area {
     base: usize,
     bytes: usize,
-    /// True for a file of saved contents, which can only be read.
+    /// True for a file that can only be read.
     is_saved: bool,
 }
 
@@ -168,31 +167,20 @@ impl Area {
         Ok(Self { base: base as usize, bytes, is_saved: false })
     }
 
-    /// Maps a file in memory of the daemon's, which has sealed its length, or of the operator's. It has a room for each whole chunk.
+    /// Maps a file, with a room for each of its chunks. With `is_saved` they can only be read; without it, the length of the file is sealed.
     ///
-    /// Errors: it is too short, or the process gets no more addresses.
-    pub fn of_file(file: &File) -> io::Result<Self> {
-        Self::map(file, libc::PROT_READ | libc::PROT_WRITE)
-    }
-
-    /// Maps a file of saved contents, which others map, too. Its rooms can only be read.
-    ///
-    /// Errors: as for [`Self::of_file`].
-    pub fn of_saved(file: &File) -> io::Result<Self> {
-        if !file.metadata()?.len().is_multiple_of(CHUNK_BYTES) {
+    /// Errors: it has something else than whole chunks, or the process gets no more addresses.
+    pub fn of_file(file: &File, is_saved: bool) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        if !length.is_multiple_of(CHUNK_BYTES) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut area = Self::map(file, libc::PROT_READ)?;
-        area.is_saved = true;
-        Ok(area)
-    }
-
-    fn map(file: &File, protection: libc::c_int) -> io::Result<Self> {
-        let count = file.metadata()?.len() / CHUNK_BYTES;
-        if count == 0 {
-            return Err(io::ErrorKind::InvalidInput.into());
+        let mut area = Self::new((length / CHUNK_BYTES) as usize, CHUNK)?;
+        area.is_saved = is_saved;
+        if length == 0 {
+            return Ok(area);
         }
-        let area = Self::new(count as usize, CHUNK)?;
+        let protection = if is_saved { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
         let (first, bytes) = (area.first_room() as *mut _, area.bytes - CHUNK);
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: it replaces a part of the new mapping, which nobody uses. The file stays as long as it is.

@@ -171,8 +171,9 @@ unsafe fn try_to_give_back<C: Carriers>(
     }
     for_each_at_once(groups.iter().zip(&pieces), |(group, pieces)| {
         // SAFETY: the caller promises the session's memory without work; the store's chunks have rooms of their own.
-        Ok(unsafe { fetch_all(group.carriers, pieces) }?)
+        Ok(unsafe { fetch_all(group.carriers, pieces, store.offer.as_ref()) }?)
     })?;
+    store.settle().map_err(|_| Unmoved::HostMemory)?;
     steps.end("contents are copied");
     groups.iter_mut().flat_map(|group| &mut group.parts).for_each(|part| part.stored = true);
     let outcome = for_each_at_once(groups.iter_mut(), |group| {

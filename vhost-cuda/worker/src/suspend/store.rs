@@ -6,24 +6,24 @@
 
 mod ahead;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
-use vhost_cuda_common::parts::{Place, malformed};
+use vhost_cuda_common::parts::{FILES, Place, malformed};
 
 use super::digests::Digest;
+use super::lent::{Files, Offer};
 use super::pages::Pages;
-use super::room::{Area, CHUNK, CHUNK_BYTES, Room, fill};
+use super::room::{CHUNK_BYTES, Room};
 use super::transfer::Piece;
 
 /// The name of contents that have left host memory.
 pub type Name = [u8; 16];
-/// The maximum number of threads that copy contents to a file: the kernel provides its pages meanwhile.
-const MAX_THREADS: usize = 12;
+/// The maximum number of threads that write contents to files.
+const MAX_THREADS: usize = FILES;
 
 /// A chunk of a part.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,12 +109,14 @@ impl Drop for Contents {
 pub struct Store {
     pages: Arc<Pages>,
     contents: BTreeMap<u64, Contents>,
+    /// Files for the contents of the suspension.
+    pub offer: Option<Offer>,
 }
 
 impl Store {
     /// Stores contents in `pages`.
     pub fn new(pages: &Arc<Pages>) -> Self {
-        Self { pages: pages.clone(), contents: BTreeMap::new() }
+        Self { pages: pages.clone(), ..Self::default() }
     }
 
     /// Prepares for the contents of `parts` (address and bytes, whole chunks), whose chunks have these digests, in the same order.
@@ -185,13 +187,38 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the chunk at `address`, if it is away.
-    fn away_at(&mut self, address: u64) -> Option<&mut Chunk> {
+    /// Takes no more contents to the files of the offer.
+    pub fn without_offer(self) -> Self {
+        Self { offer: None, ..self }
+    }
+
+    fn chunk_at(&mut self, address: u64) -> Option<&mut Chunk> {
         let (base, contents) = self.contents.range_mut(..=address).next_back()?;
         let offset = address - base;
         let index =
             usize::try_from(offset / CHUNK_BYTES).ok().filter(|_| offset.is_multiple_of(CHUNK_BYTES))?;
-        contents.chunks.get_mut(index).filter(|chunk| chunk.is_away)
+        contents.chunks.get_mut(index)
+    }
+
+    /// Returns the chunk at `address`, if it is away.
+    fn away_at(&mut self, address: u64) -> Option<&mut Chunk> {
+        self.chunk_at(address).filter(|chunk| chunk.is_away)
+    }
+
+    /// Takes the chunks that are in the files of the offer from there.
+    ///
+    /// Errors: the files cannot be mapped. The contents of these chunks are of no use then.
+    pub fn settle(&mut self) -> io::Result<()> {
+        let Some(offer) = &self.offer else { return Ok(()) };
+        let places = offer.places();
+        let offsets: Vec<u64> = places.iter().map(|place| place.offset).collect();
+        let rooms = self.pages.take_of(offer.map()?, &offsets)?;
+        for (place, room) in places.iter().zip(rooms) {
+            let chunk = self.chunk_at(place.address).and_then(|chunk| chunk.room.as_mut());
+            let over = chunk.map_or(room, |own| std::mem::replace(own, room));
+            self.pages.give(over);
+        }
+        Ok(())
     }
 
     /// Returns the memory for the chunk at `address`, which is away until now. `None` if there is no such chunk.
@@ -201,35 +228,43 @@ impl Store {
         chunk.room
     }
 
-    /// Moves all contents to a file. Returns their places there. Each chunk is in one of both all the time, so this takes little more host
-    /// memory.
+    /// Moves all contents to files, in which they may be already by the offer. Returns their places there. Each chunk is in one of both all the time, so
+    /// this takes little more host memory.
     ///
-    /// Errors: the file is too short, or the host has no memory. All contents are there, some of them in the file.
-    pub fn move_to(&mut self, area: Area) -> io::Result<Vec<Place>> {
-        let (pages, first) = (&self.pages, area.first_room());
+    /// Errors: those of the files. All contents are there, some of them in the files.
+    pub fn move_to(&mut self, files: &Files) -> io::Result<Vec<Place>> {
+        let pages = &self.pages;
+        let (there, next) = self.offer.as_ref().map_or_else(Default::default, |offer| offer.places_in(files));
+        let there: HashMap<u64, u64> = there.iter().map(|place| (place.address, place.offset)).collect();
+        let stored: Vec<u64> = self.stored().map(|(address, _)| address).collect();
+        let mut behind = next..;
+        let mut place = |&address: &u64| match there.get(&address) {
+            Some(&offset) => Place { address, offset },
+            None => Place { address, offset: behind.next().unwrap_or(next) * CHUNK_BYTES },
+        };
+        let all: Vec<Place> = stored.iter().map(&mut place).collect();
         let chunks = self.contents.values_mut().flat_map(|contents| &mut contents.chunks);
-        let rooms: Vec<&mut Room> = chunks.filter_map(|chunk| chunk.room.as_mut()).collect();
-        let places: Vec<u64> = (0..rooms.len() as u64).map(|index| index * CHUNK_BYTES).collect();
+        let rooms = chunks.filter_map(|chunk| chunk.room.as_mut()).zip(&stored);
+        let rooms = rooms.filter(|(_, address)| !there.contains_key(address)).map(|(room, _)| room);
+        let rooms: Vec<&mut Room> = rooms.collect();
+        let places: Vec<u64> = (next..).take(rooms.len()).map(|index| index * CHUNK_BYTES).collect();
         let threads = thread::available_parallelism().map_or(1, |count| count.get());
         let threads = threads.clamp(1, MAX_THREADS).min(rooms.len());
-        let left = Mutex::new(rooms.into_iter().zip(pages.take_of(area, &places)?));
-        let has_failed = AtomicBool::new(false);
-        let next = || left.lock().next();
+        let theirs = pages.take_of(files.provide(next as usize + places.len())?, &places)?;
+        let left = Mutex::new(rooms.into_iter().zip(theirs).zip(&places));
+        let (next, failure) = (|| left.lock().next(), Mutex::new(None));
         let run = || {
-            while let Some((room, other)) = next() {
-                // SAFETY: a room that was taken, and that nobody uses yet.
-                if has_failed.load(Ordering::Relaxed) || !unsafe { fill(other.address(), CHUNK) } {
-                    has_failed.store(true, Ordering::Relaxed);
-                    pages.give(other);
-                    continue;
+            while let Some(((room, other), &place)) = next() {
+                let is_over = failure.lock().is_some();
+                // SAFETY: a room of this store, which is borrowed: each is one thread's.
+                match if is_over { Ok(false) } else { unsafe { files.write(place, *room) }.map(|()| true) } {
+                    Ok(true) => pages.give(std::mem::replace(room, other)),
+                    Ok(false) => pages.give(other),
+                    Err(error) => {
+                        failure.lock().get_or_insert(error);
+                        pages.give(other);
+                    }
                 }
-                // SAFETY: rooms of this store, which is borrowed: each pair is one thread's.
-                if unsafe { other.copy_from(*room) }.is_err() {
-                    has_failed.store(true, Ordering::Relaxed);
-                    pages.give(other);
-                    continue;
-                }
-                pages.give(std::mem::replace(room, other));
             }
         };
         thread::scope(|scope| {
@@ -239,25 +274,24 @@ impl Store {
             }
             run();
         });
-        if has_failed.into_inner() {
-            return Err(io::ErrorKind::OutOfMemory.into());
+        if let Some(error) = failure.into_inner() {
+            return Err(error);
         }
-        let place = |(address, room): (u64, Room)| Place { address, offset: (room.address() - first) as u64 };
-        Ok(self.stored().map(place).collect())
+        Ok(all)
     }
 
-    /// Takes the contents of all chunks that are away from a file, where they are at these places.
+    /// Takes the contents of all chunks that are away from files, where they are at these places.
     ///
-    /// Errors: a chunk is not among them, is there twice, is not away, or has no place of its own in the file. All are away still.
-    pub fn take_from(&mut self, area: Area, places: &[Place]) -> io::Result<()> {
+    /// Errors: a chunk is not among them, is there twice, is not away, or has no place of its own in the files. All are away still.
+    pub fn take_from(&mut self, files: &Files, places: &[Place]) -> io::Result<()> {
         let mut seen = BTreeSet::new();
         let mut is_new = |place: &Place| seen.insert(place.address) && self.away_at(place.address).is_some();
         if !places.iter().all(&mut is_new) || places.len() != self.away() {
             return Err(malformed("its places are not those of the chunks that are away"));
         }
         let offsets: Vec<u64> = places.iter().map(|place| place.offset).collect();
-        let rooms = self.pages.take_of(area, &offsets);
-        let rooms = rooms.map_err(|_| malformed("a chunk is not in the file, or where another one is"))?;
+        let rooms = files.map().and_then(|areas| self.pages.take_of(areas, &offsets));
+        let rooms = rooms.map_err(|_| malformed("a chunk is not in the files, or where another one is"))?;
         for (place, room) in places.iter().zip(rooms) {
             if let Some(chunk) = self.away_at(place.address) {
                 *chunk = Chunk { digest: chunk.digest, room: Some(room), is_away: false };

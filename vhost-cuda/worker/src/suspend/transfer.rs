@@ -9,6 +9,7 @@ use std::thread;
 use parking_lot::Mutex;
 
 use super::digests::Digest;
+use super::lent::Offer;
 use super::room::{CHUNK_BYTES, Room};
 use crate::gpu::{CuResult, CudaError};
 
@@ -85,7 +86,7 @@ pub trait Carriers: Sync {
     fn zeros(&self) -> Digest;
 }
 
-/// Copies all pieces to their rooms.
+/// Copies all pieces to their rooms, or to the files of `offer`.
 ///
 /// Errors: those of the first copy that fails. The device's memory is as before.
 ///
@@ -93,8 +94,8 @@ pub trait Carriers: Sync {
 ///
 /// The pieces must be the session's memory, which no work uses and which stays mapped, and each one in the list once. Their
 /// rooms must be those of a store that nobody else uses.
-pub unsafe fn fetch_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<()> {
-    let is_direct = |piece: &Piece| piece.room.is_some_and(Room::is_registered);
+pub unsafe fn fetch_all(carriers: &impl Carriers, pieces: &[Piece], offer: Option<&Offer>) -> CuResult<()> {
+    let is_direct = |piece: &Piece| offer.is_none() && piece.room.is_some_and(Room::is_registered);
     let (direct, others): (Vec<Piece>, Vec<Piece>) =
         pieces.iter().copied().partition(|piece| is_direct(piece));
     if !direct.is_empty() {
@@ -117,12 +118,14 @@ pub unsafe fn fetch_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<
                 // SAFETY: the caller of `fetch_all` promises memory of the session that stays mapped; dropping the carrier
                 // waits for the copy.
                 unsafe { carrier.fetch(buffer, piece.address) }?;
-                started.push_back((buffer, piece.room));
+                started.push_back((buffer, *piece));
                 buffer = (buffer + 1) % BUFFERS;
             }
-            let Some((buffer, room)) = started.pop_front() else { return Ok(()) };
+            let Some((buffer, Piece { address, room })) = started.pop_front() else { return Ok(()) };
             let contents = carrier.wait(buffer)?;
-            if let Some(room) = room {
+            if let Some(room) = room
+                && !offer.is_some_and(|offer| offer.take(address, contents))
+            {
                 // SAFETY: the caller promises a store that nobody else uses; each piece is one thread's.
                 unsafe { room.store(contents) };
             }
