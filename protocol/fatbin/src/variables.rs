@@ -19,6 +19,8 @@ pub struct Variable<'a> {
     pub bytes: u64,
     /// True if its initial value has the address of something.
     pub has_addresses: bool,
+    /// True for a reference to a texture, sampler or surface, which has no address on the device.
+    pub is_reference: bool,
 }
 
 /// Returns the bytes of all variables. `None`: those of one are unknown.
@@ -110,8 +112,9 @@ impl<'a> Reader<'a> {
         is_extern: bool,
         visit: &mut impl FnMut(Variable<'a>),
     ) -> Option<()> {
-        let (mut element, mut lanes) = (None, 1u64);
+        let (mut element, mut lanes, mut is_reference) = (None, 1u64, false);
         let mut directive = |part: &str| {
+            is_reference |= is_reference_type(part);
             if let Some(count) = part.strip_prefix('v').and_then(|count| count.parse::<u64>().ok()) {
                 lanes = lanes.max(count);
             }
@@ -136,7 +139,7 @@ impl<'a> Reader<'a> {
             let Declarator { count, has_addresses, is_last } = self.declarator(is_extern)?;
             let bytes = element.checked_mul(count)?;
             if !is_extern {
-                visit(Variable { name, bytes, has_addresses });
+                visit(Variable { name, bytes, has_addresses, is_reference });
             }
             if is_last {
                 return Some(());
@@ -219,8 +222,12 @@ struct Declarator {
 }
 
 /// Bytes of a type, as `f32`; handles of textures and the like have 64 bits.
+fn is_reference_type(part: &str) -> bool {
+    matches!(part, "texref" | "samplerref" | "surfref")
+}
+
 fn type_bytes(part: &str) -> Option<u64> {
-    if matches!(part, "texref" | "samplerref" | "surfref") {
+    if is_reference_type(part) {
         return Some(8);
     }
     let letters = part.bytes().take_while(|letter| letter.is_ascii_alphabetic()).count();

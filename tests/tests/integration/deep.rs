@@ -5,6 +5,7 @@
 mod moved;
 mod renewed;
 mod saved;
+mod settings;
 
 use std::process::Command;
 use std::thread;
@@ -83,6 +84,7 @@ pub fn collect(suite: &mut Suite) {
     );
     suite.test("deep::programs_and_workers_end_at_any_moment", programs_and_workers_end_at_any_moment);
     saved::collect(suite);
+    settings::collect(suite);
     renewed::collect(suite);
     moved::collect(suite);
 }

@@ -9,6 +9,7 @@ pub(crate) mod matmul;
 pub(crate) mod transform;
 
 use std::ffi::{c_char, c_int};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 // Exports the functions of descriptors, whose contents are those of the guest's library.
 use cublaslt_descriptors as _;
@@ -39,6 +40,25 @@ pub unsafe extern "C" fn cublasLtCreate(handle: *mut Handle) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtDestroy(handle: Handle) -> Status {
     if handles::end::<Light>(handle) { SUCCESS } else { NOT_INITIALIZED }
+}
+
+/// The capacity of the cache of heuristics, of which there is none here.
+static CAPACITY: AtomicUsize = AtomicUsize::new(8192);
+
+/// Returns the capacity.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtHeuristicsCacheGetCapacity(capacity: *mut usize) -> Status {
+    // SAFETY: the caller gives a place for a number, or null.
+    let Some(place) = (unsafe { capacity.as_mut() }) else { return INVALID_VALUE };
+    *place = CAPACITY.load(Ordering::Relaxed);
+    SUCCESS
+}
+
+/// Sets the capacity.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtHeuristicsCacheSetCapacity(capacity: usize) -> Status {
+    CAPACITY.store(capacity, Ordering::Relaxed);
+    SUCCESS
 }
 
 /// The version of the API that these functions follow.

@@ -71,13 +71,13 @@ pub fn collect(suite: &mut Suite) {
 }
 
 /// Two daemons, and what stands between them and programs.
-struct Two {
+pub struct Two {
     daemons: [Controlled; 2],
     mover: Mover,
 }
 
 impl Two {
-    fn start(kit: &Kit, options: &[&str]) -> Result<Self> {
+    pub fn start(kit: &Kit, options: &[&str]) -> Result<Self> {
         Self::start_with(kit, &[&ONE_GPU[..], options].concat(), None)
     }
 
@@ -87,7 +87,7 @@ impl Two {
         Ok(Self { daemons, mover })
     }
 
-    fn program(&self, kit: &Kit, name: &str, arguments: &[&str], stdin: &str) -> Result<Running> {
+    pub fn program(&self, kit: &Kit, name: &str, arguments: &[&str], stdin: &str) -> Result<Running> {
         let mut command = self.daemons[0].route.command(&kit.programs.get(name)?);
         Running::start(command.args(arguments).env(SOCKET_VARIABLE, self.mover.socket()), stdin)
     }
@@ -97,7 +97,7 @@ impl Two {
     }
 
     /// Moves the programs as [`Self::move_to`] does, and again as long as a daemon says to repeat it: a session that has just come does not go yet.
-    fn move_surely(&self, number: usize, order: Order) -> Result<Vec<Moved>> {
+    pub fn move_surely(&self, number: usize, order: Order) -> Result<Vec<Moved>> {
         let begun = Instant::now();
         loop {
             let moved = self.move_to(number, order)?;
@@ -131,7 +131,7 @@ impl Two {
     }
 
     /// The end of the logs of both daemons.
-    fn logs(&self) -> String {
+    pub fn logs(&self) -> String {
         let end = |controlled: &Controlled| {
             let log = controlled.route.daemon.as_ref().map(|daemon| daemon.log()).unwrap_or_default();
             let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" functions")).collect();

@@ -139,6 +139,9 @@ fn names_of_code(code: &[u8]) -> Option<Vec<CString>> {
         let end = code.iter().position(|&byte| byte == 0).unwrap_or(code.len());
         let mut names = Some(Vec::new());
         variables::each(std::str::from_utf8(&code[..end]).ok()?, |variable| {
+            if variable.is_reference {
+                return;
+            }
             let name = CString::new(variable.name).ok().filter(|_| !variable.has_addresses);
             names = names.take().zip(name).map(|(mut all, name)| {
                 all.push(name);
@@ -308,6 +311,8 @@ pub mod tests {
         };
         let text = b".global .u8 x[100]; .visible .const .align 4 .f32 $t[1] = {0f00000000};\0";
         assert_eq!(names(text), Some(vec!["x".to_owned(), "$t".to_owned()]));
+        let text = b".global .texref t; .global .surfref s; .global .u32 x;";
+        assert_eq!(names(text), Some(vec!["x".to_owned()]), "references are not variables with contents");
         assert_eq!(names(b".global .u64 place = generic(x);"), None, "it begins with an address");
         assert_eq!(names(b".global .u8 x[n];"), None, "of unknown length");
         assert_eq!(names(b".extern .func (.param .b64 r) malloc (.param .b64 n);"), None);

@@ -107,8 +107,14 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
     }
     let is_handle = |place: &&Place| matches!(place.class, Class::Handle { .. });
     if !places.first().as_ref().is_some_and(is_handle) {
-        // Of the library as a whole, which stays loaded, or of a structure of the program's.
-        return None;
+        // Of the library as a whole, which each worker loads, or of a structure of the program's.
+        let is_of_library = call.parameters.iter().all(|parameter| matches!(parameter.kind, Kind::Value(_)));
+        return is_of_library.then_some(Rule::Sets {
+            subject: Subject::Session,
+            setting,
+            parts,
+            uses: places,
+        });
     }
     let subject = places.remove(0);
     let is_of_library = matches!(subject.class, Class::Handle { kind: 0, .. });
@@ -257,7 +263,8 @@ mod tests {
             None,
             "of the program's structure"
         );
-        assert_eq!(rule_of("cublasLt", "cublasLtHeuristicsCacheSetCapacity"), None, "of the library");
+        let of_library = rule_of("cublasLt", "cublasLtHeuristicsCacheSetCapacity");
+        assert!(matches!(of_library, Some(Rule::Sets { subject: Subject::Session, .. })), "of the library");
         let never = Some(Rule::Never(NOT_FOLLOWED));
         for (library, function) in [
             ("cudnn", "cudnnInitTransformDest"),
