@@ -98,6 +98,11 @@ impl Sharing {
         self.offers.store(offered.len(), Ordering::Release);
     }
 
+    /// Returns whether an event is offered.
+    pub fn offers_events(&self) -> bool {
+        self.offered.lock().keys().any(|(what, _)| *what == EVENT)
+    }
+
     /// Says that the events that the session has offered or opened end, and are made again. Returns whether they may.
     ///
     /// Errors: `CUDA_ERROR_NOT_SUPPORTED` without a daemon that answers.

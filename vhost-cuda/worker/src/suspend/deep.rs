@@ -108,7 +108,7 @@ impl Deep {
             let is_first = now.graphs.is_empty();
             let graphs = if is_first { describe(session)? } else { Vec::new() };
             // Last: other processes wait for them from now on.
-            if !session.sharing.is_unused() || again.opens_events() {
+            if session.sharing.offers_events() || again.opens_events() {
                 let leave = session.sharing.events_leave().map_err(|error| error.to_string())?;
                 if !leave {
                     return Err("other processes have its events open".to_owned());
