@@ -91,8 +91,11 @@ fn contents_come_back_from_a_file(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
+/// Changes the contents of the file with this name. Returns false to leave the file out.
+type Change<'a> = dyn Fn(&str, &mut Vec<u8>) -> bool + 'a;
+
 /// Copies the files of a folder, but for those that `change` changes or leaves out.
-fn copy(from: &Path, to: &Path, change: impl Fn(&str, &mut Vec<u8>) -> bool) -> Result<()> {
+fn copy(from: &Path, to: &Path, change: &Change<'_>) -> Result<()> {
     fs::create_dir(to)?;
     for path in files(from)? {
         let name = path.file_name().and_then(|name| name.to_str()).context("a file with another name")?;
@@ -117,7 +120,7 @@ fn a_wrong_file_changes_nothing(kit: &Kit) -> Result<()> {
     // The first part names the session, and the rest is of another one.
     let part = 48 + 8;
     let of_other = [&first[..part], &second[part..]].concat();
-    let wrong: [(&str, &dyn Fn(&str, &mut Vec<u8>) -> bool); 8] = [
+    let wrong: [(&str, &Change<'_>); 8] = [
         ("nothing", &|_, _| false),
         ("without its description", &|name, _| name != "session"),
         ("without a file", &|name, _| name != "3"),
