@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -328,15 +328,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes the device of the program in a daemon that has none for it yet. What has gone `ahead` comes first.
-    fn arrive(
-        &self,
-        ahead: &[u8],
-        state: &[u8],
-        positions: &[(u32, u32)],
-        order: Order,
-        cut: Option<Cut>,
-    ) -> Result<()> {
+    /// Lets the daemon know the program's features.
+    fn greet(&self) -> Result<()> {
         // Without these questions the daemon does not confirm messages.
         for request in [FrontendReq::GET_FEATURES, FrontendReq::GET_PROTOCOL_FEATURES] {
             self.ask(&Message::new(request, &[]))?;
@@ -345,8 +338,31 @@ impl Connection {
         {
             self.record.device.get(&(request as u32)).map_or(Ok(()), |message| message.send(&self.daemon))?;
         }
-        if !ahead.is_empty() {
-            self.load(ahead, None)?;
+        Ok(())
+    }
+
+    /// Begins to load what goes ahead into another daemon. Returns its socket, and the end of the pipe.
+    fn begin_there(&mut self, daemon: &Path) -> Result<(UnixStream, PipeWriter)> {
+        let (from, to) = std::io::pipe()?;
+        let here = std::mem::replace(&mut self.daemon, UnixStream::connect(daemon)?);
+        let begun = self.greet().and_then(|()| self.begin(LOAD, from.into()));
+        let there = std::mem::replace(&mut self.daemon, here);
+        begun.map(|()| (there, to))
+    }
+
+    /// Makes the device of the program in a daemon that has none for it yet, or only what has gone ahead.
+    fn arrive(
+        &self,
+        has_more: bool,
+        state: &[u8],
+        positions: &[(u32, u32)],
+        order: Order,
+        cut: Option<Cut>,
+    ) -> Result<()> {
+        if has_more {
+            self.check()?
+        } else {
+            self.greet()?
         }
         if order == Order::StateFirst {
             self.load(state, cut)?;
@@ -362,8 +378,12 @@ impl Connection {
 /// Contents that go ahead of a program.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// The stream for the other daemon.
-    stream: Vec<u8>,
+    /// The end of the pipe to the other daemon. As long as there is none, the stream is kept.
+    to: Option<PipeWriter>,
+    kept: Vec<u8>,
+    /// True if the other daemon reads no more.
+    is_refused: bool,
+    bytes: usize,
     /// The bytes that are still to come, as the daemon says.
     pub pending: u64,
     /// True if nobody reads on.
@@ -373,7 +393,23 @@ pub struct Ahead {
 impl Ahead {
     /// The bytes that have gone ahead.
     pub fn bytes(&self) -> usize {
-        self.stream.len()
+        self.bytes
+    }
+
+    /// Passes a piece of the stream on. A daemon that reads no more says why when the transfer is checked.
+    fn put(&mut self, piece: &[u8]) {
+        self.bytes += piece.len();
+        match &mut self.to {
+            Some(to) => self.is_refused |= !self.is_refused && to.write_all(piece).is_err(),
+            None => self.kept.extend_from_slice(piece),
+        }
+    }
+
+    /// Passes the stream on to the other daemon from now on.
+    fn pass_to(&mut self, mut to: PipeWriter) {
+        let kept = std::mem::take(&mut self.kept);
+        self.is_refused |= to.write_all(&kept).is_err();
+        self.to = Some(to);
     }
 }
 
@@ -382,6 +418,8 @@ impl Ahead {
 struct Reading {
     ahead: Arc<Mutex<Ahead>>,
     thread: thread::JoinHandle<Result<()>>,
+    /// The socket of the other daemon, which reads the contents as they come.
+    there: Option<UnixStream>,
 }
 
 impl Reading {
@@ -418,14 +456,14 @@ impl Reading {
                 let mut piece = vec![0; bytes as usize];
                 from.read_exact(&mut piece)?;
                 let mut ahead = locked(&theirs);
-                ahead.stream.extend(piece);
+                ahead.put(&piece);
                 ahead.pending = pending;
                 if ahead.is_over {
                     return Ok(());
                 }
             }
         });
-        Ok(Self { ahead, thread })
+        Ok(Self { ahead, thread, there: None })
     }
 
     fn wait(&self, is_enough: &impl Fn(&Ahead) -> bool) -> Result<()> {
@@ -437,11 +475,12 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns the stream, after the queues have stopped.
-    fn finish(self, connection: &Connection) -> Result<Vec<u8>> {
+    /// Returns the socket of the other daemon, which has got all of it, after the queues have stopped.
+    fn finish(self, connection: &Connection) -> Result<Option<UnixStream>> {
         self.thread.join().ok().context("the reader has failed")??;
         connection.check()?;
-        Ok(std::mem::take(&mut locked(&self.ahead).stream))
+        locked(&self.ahead).to = None;
+        Ok(self.there)
     }
 }
 
@@ -526,7 +565,12 @@ impl Mover {
     ) -> Result<Vec<(Moved, usize, Duration)>> {
         let all = locked(&self.connections).clone();
         let move_it = |connection: &Slot| {
-            let reading = locked(connection).as_ref().map(Reading::begin).transpose()?;
+            let mut reading = locked(connection).as_ref().map(Reading::begin).transpose()?;
+            if let (Some(reading), Some(connection)) = (&mut reading, &mut *locked(connection)) {
+                let (there, to) = connection.begin_there(daemon)?;
+                locked(&reading.ahead).pass_to(to);
+                reading.there = Some(there);
+            }
             let ahead = reading.as_ref().map(|reading| reading.ahead.clone()).unwrap_or_default();
             reading.iter().try_for_each(|reading| reading.wait(&is_enough))?;
             // At the least: more may come until the stop.
@@ -643,11 +687,13 @@ impl Connection {
             return Ok(Moved::TooEarly);
         }
         let positions = self.stop()?;
-        let ahead = reading.map_or(Ok(Vec::new()), |reading| reading.finish(self));
-        let moved = ahead.and_then(|ahead| {
+        let there = reading.map_or(Ok(None), |reading| reading.finish(self));
+        let moved = there.and_then(|there| {
             let state = self.save(cut)?;
-            let before = std::mem::replace(&mut self.daemon, UnixStream::connect(daemon)?);
-            self.arrive(&ahead, &state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
+            let has_more = there.is_some();
+            let there = there.map_or_else(|| UnixStream::connect(daemon), Ok)?;
+            let before = std::mem::replace(&mut self.daemon, there);
+            self.arrive(has_more, &state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
                 self.daemon = before;
             })
         });

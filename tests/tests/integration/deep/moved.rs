@@ -4,6 +4,7 @@
 
 mod killed;
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -40,6 +41,10 @@ const SEVERAL_PROCESSES: [&str; 2] = ["nccl_ranks", "sharing"];
 const LOST: &str = "virtual_host_memory";
 /// The lines of a daemon's log that explain a failure.
 const LOG_LINES: usize = 60;
+/// The time for a program with much memory, and that after which contents that change go with the stop.
+const LONG: Duration = Duration::from_secs(100);
+const CONVERGES: Duration = Duration::from_secs(40);
+const CHUNK_BYTES: u64 = 2 << 20;
 /// The maximum pause between two moves.
 const PAUSE: Duration = Duration::from_millis(6);
 
@@ -59,6 +64,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::contents_are_in_files", contents_are_in_files);
     suite.test("moved::contents_go_ahead", contents_go_ahead);
     suite.test("moved::contents_that_change_go_again", contents_that_change_go_again);
+    suite.test("moved::contents_of_a_training", contents_of_a_training);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
     killed::collect(suite);
 }
@@ -342,6 +348,53 @@ fn contents_that_change_go_again(kit: &Kit) -> Result<()> {
         ensure!(matches!(moved[..], [(Moved::There(_), ..)]), "round {round}: {moved:?}");
     }
     finish(program)
+}
+
+/// A training moves when what has changed in a pass is little: 64 MiB (`--rounds` changes it), of which it changes 5 % per second on a GPU.
+/// Prints how long it stood still.
+fn contents_of_a_training(kit: &Kit) -> Result<()> {
+    let mib = effort::rounds(64)?;
+    let all = mib << 20;
+    let little = (all / 50).max(4 * CHUNK_BYTES);
+    let two = Two::start(kit, &[])?;
+    let percent = if is_emulated() { "50" } else { "5" };
+    let program = two.program(kit, "training", &[&mib.to_string(), percent], "")?;
+    program.wait_for_stdout("begun", LONG)?;
+    let begun = Instant::now();
+    // The bytes to come, and those at the beginning of a pass.
+    let (last, whole) = (Cell::new(0), Cell::new(u64::MAX));
+    let is_enough = |ahead: &Ahead| {
+        if ahead.pending > last.replace(ahead.pending) {
+            whole.set(ahead.pending);
+        }
+        ahead.bytes() as u64 > all && (whole.get() <= little || begun.elapsed() > CONVERGES)
+    };
+    let moved = two.mover.move_live(&socket(&two.daemons[1])?, Order::StateFirst, is_enough)?;
+    let [(Moved::There(state), ahead, time)] = moved[..] else { bail!("{moved:?}\n{}", two.logs()) };
+    let took = begun.elapsed();
+    println!(
+        "{mib} MiB: {ahead} bytes ahead in {took:?}, {} in the last pass, {state} at the stop; moved in {time:?}",
+        whole.get()
+    );
+    ensure!((state as u64) < all / 2, "nothing has gone ahead: {state}");
+    let there = two.daemons[1].route.daemon.as_ref().context("no daemon")?;
+    there.wait_until("it runs there", LONG, |_| {
+        two.daemons[1].control.sessions().is_ok_and(|all| all.iter().any(|one| one["state"] == "running"))
+    })?;
+    program.signal(libc::SIGTERM);
+    let outcome = program.finish(LONG)?;
+    outcome.expect_exit(0).with_context(|| two.logs())?;
+    print!("{}", outcome.stdout);
+    println!(
+        "{}",
+        two.logs()
+            .lines()
+            .filter(|line| line.contains(" s") && !line.contains("lane"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
+    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+    Ok(())
 }
 
 /// A kernel that does not end leaves the program where it is.
