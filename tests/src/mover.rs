@@ -39,10 +39,8 @@ const LOAD: u32 = 1;
 const KILLED: &str = "the front-end was killed";
 /// The maximum length of a piece of contents that goes ahead.
 const MAX_PIECE: u64 = 4 << 20;
-/// How often contents are asked for.
-const ATTEMPTS: u32 = 500;
 /// The time for contents to go ahead.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 /// The pause between two looks at sockets without messages.
 const LOOK: Duration = Duration::from_millis(1);
 /// The time limit for a daemon's reply.
@@ -379,7 +377,7 @@ impl Connection {
 #[derive(Debug, Default)]
 pub struct Ahead {
     /// The end of the pipe to the other daemon. As long as there is none, the stream is kept.
-    to: Option<PipeWriter>,
+    to: Option<File>,
     kept: Vec<u8>,
     /// True if the other daemon reads no more.
     is_refused: bool,
@@ -396,17 +394,23 @@ impl Ahead {
         self.bytes
     }
 
-    /// Passes a piece of the stream on. A daemon that reads no more says why when the transfer is checked.
-    fn put(&mut self, piece: &[u8]) {
-        self.bytes += piece.len();
+    /// Passes a piece of the stream on, from pipe to pipe without a copy. A daemon that reads no more says why when the transfer is checked.
+    fn put(&mut self, from: &File, bytes: u64) -> Result<()> {
+        let mut piece = from.take(bytes);
         match &mut self.to {
-            Some(to) => self.is_refused |= !self.is_refused && to.write_all(piece).is_err(),
-            None => self.kept.extend_from_slice(piece),
+            Some(to) => {
+                self.is_refused |= !self.is_refused && std::io::copy(&mut piece, to).is_err();
+                std::io::copy(&mut piece, &mut std::io::sink())?;
+            }
+            None => drop(piece.read_to_end(&mut self.kept)?),
         }
+        ensure!(piece.limit() == 0, "a piece is cut");
+        self.bytes += usize::try_from(bytes)?;
+        Ok(())
     }
 
     /// Passes the stream on to the other daemon from now on.
-    fn pass_to(&mut self, mut to: PipeWriter) {
+    fn pass_to(&mut self, mut to: File) {
         let kept = std::mem::take(&mut self.kept);
         self.is_refused |= to.write_all(&kept).is_err();
         self.to = Some(to);
@@ -424,7 +428,8 @@ struct Reading {
 
 impl Reading {
     fn begin(connection: &Connection) -> Result<Self> {
-        for _ in 0..ATTEMPTS {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             let reading = Self::try_to_begin(connection)?;
             let has_begun = || locked(&reading.ahead).bytes() > 0;
             while !has_begun() && !reading.thread.is_finished() {
@@ -440,23 +445,22 @@ impl Reading {
     }
 
     fn try_to_begin(connection: &Connection) -> Result<Self> {
-        let (mut from, to) = std::io::pipe()?;
+        let (from, to) = std::io::pipe()?;
         connection.begin(SAVE, to.into())?;
+        let from: File = OwnedFd::from(from).into();
         let ahead = Arc::<Mutex<Ahead>>::default();
         let theirs = ahead.clone();
         let thread = thread::spawn(move || {
             loop {
                 let mut head = [[0; 8]; 2];
-                match from.read_exact(head.as_flattened_mut()) {
+                match (&from).read_exact(head.as_flattened_mut()) {
                     Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                     result => result?,
                 }
                 let [bytes, pending] = head.map(u64::from_le_bytes);
                 ensure!(bytes <= MAX_PIECE, "a piece is too long");
-                let mut piece = vec![0; bytes as usize];
-                from.read_exact(&mut piece)?;
                 let mut ahead = locked(&theirs);
-                ahead.put(&piece);
+                ahead.put(&from, bytes)?;
                 ahead.pending = pending;
                 if ahead.is_over {
                     return Ok(());
@@ -562,22 +566,16 @@ impl Mover {
         daemon: &Path,
         order: Order,
         is_enough: impl Fn(&Ahead) -> bool,
-    ) -> Result<Vec<(Moved, usize, Duration)>> {
+    ) -> Vec<(Moved, usize, Duration)> {
         let all = locked(&self.connections).clone();
         let move_it = |connection: &Slot| {
-            let mut reading = locked(connection).as_ref().map(Reading::begin).transpose()?;
-            if let (Some(reading), Some(connection)) = (&mut reading, &mut *locked(connection)) {
-                let (there, to) = connection.begin_there(daemon)?;
-                locked(&reading.ahead).pass_to(to);
-                reading.there = Some(there);
-            }
-            let ahead = reading.as_ref().map(|reading| reading.ahead.clone()).unwrap_or_default();
-            reading.iter().try_for_each(|reading| reading.wait(&is_enough))?;
-            // At the least: more may come until the stop.
-            let bytes = locked(&ahead).bytes();
+            let (reading, bytes) = match read_ahead(connection, daemon, &is_enough) {
+                Ok(found) => found,
+                Err(error) => return (Moved::Stays(format!("{error:#}")), 0, Duration::ZERO),
+            };
             let begun = Instant::now();
             let moved = move_one(&mut locked(connection), daemon, order, None, reading);
-            Ok((moved, bytes, begun.elapsed()))
+            (moved, bytes, begun.elapsed())
         };
         *locked(&self.daemon) = daemon.to_path_buf();
         all.iter().map(move_it).collect()
@@ -595,6 +593,30 @@ impl Mover {
         }
         Ok(())
     }
+}
+
+/// Lets contents of a program go ahead to the daemon at `daemon`, until that `is_enough`. Returns their bytes at the least: more may come until
+/// the stop.
+fn read_ahead(
+    connection: &Slot,
+    daemon: &Path,
+    is_enough: &impl Fn(&Ahead) -> bool,
+) -> Result<(Option<Reading>, usize)> {
+    let Some(mut reading) = locked(connection).as_ref().map(Reading::begin).transpose()? else {
+        return Ok((None, 0));
+    };
+    let began = locked(connection).as_mut().map(|connection| connection.begin_there(daemon)).transpose();
+    let waited = began.and_then(|began| {
+        let (there, to) = began.context("the program has ended")?;
+        locked(&reading.ahead).pass_to(OwnedFd::from(to).into());
+        reading.there = Some(there);
+        reading.wait(is_enough)
+    });
+    let mut ahead = locked(&reading.ahead);
+    ahead.is_over = waited.is_err();
+    let bytes = ahead.bytes();
+    drop(ahead);
+    waited.map(|()| (Some(reading), bytes))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
