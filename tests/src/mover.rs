@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -39,10 +39,8 @@ const LOAD: u32 = 1;
 const KILLED: &str = "the front-end was killed";
 /// The maximum length of a piece of contents that goes ahead.
 const MAX_PIECE: u64 = 4 << 20;
-/// How often contents are asked for.
-const ATTEMPTS: u32 = 500;
 /// The time for contents to go ahead.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 /// The pause between two looks at sockets without messages.
 const LOOK: Duration = Duration::from_millis(1);
 /// The time limit for a daemon's reply.
@@ -328,15 +326,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes the device of the program in a daemon that has none for it yet. What has gone `ahead` comes first.
-    fn arrive(
-        &self,
-        ahead: &[u8],
-        state: &[u8],
-        positions: &[(u32, u32)],
-        order: Order,
-        cut: Option<Cut>,
-    ) -> Result<()> {
+    /// Lets the daemon know the program's features.
+    fn greet(&self) -> Result<()> {
         // Without these questions the daemon does not confirm messages.
         for request in [FrontendReq::GET_FEATURES, FrontendReq::GET_PROTOCOL_FEATURES] {
             self.ask(&Message::new(request, &[]))?;
@@ -345,8 +336,31 @@ impl Connection {
         {
             self.record.device.get(&(request as u32)).map_or(Ok(()), |message| message.send(&self.daemon))?;
         }
-        if !ahead.is_empty() {
-            self.load(ahead, None)?;
+        Ok(())
+    }
+
+    /// Begins to load what goes ahead into another daemon. Returns its socket, and the end of the pipe.
+    fn begin_there(&mut self, daemon: &Path) -> Result<(UnixStream, PipeWriter)> {
+        let (from, to) = std::io::pipe()?;
+        let here = std::mem::replace(&mut self.daemon, UnixStream::connect(daemon)?);
+        let begun = self.greet().and_then(|()| self.begin(LOAD, from.into()));
+        let there = std::mem::replace(&mut self.daemon, here);
+        begun.map(|()| (there, to))
+    }
+
+    /// Makes the device of the program in a daemon that has none for it yet, or only what has gone ahead.
+    fn arrive(
+        &self,
+        has_more: bool,
+        state: &[u8],
+        positions: &[(u32, u32)],
+        order: Order,
+        cut: Option<Cut>,
+    ) -> Result<()> {
+        if has_more {
+            self.check()?
+        } else {
+            self.greet()?
         }
         if order == Order::StateFirst {
             self.load(state, cut)?;
@@ -362,8 +376,12 @@ impl Connection {
 /// Contents that go ahead of a program.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// The stream for the other daemon.
-    stream: Vec<u8>,
+    /// The end of the pipe to the other daemon. As long as there is none, the stream is kept.
+    to: Option<File>,
+    kept: Vec<u8>,
+    /// True if the other daemon reads no more.
+    is_refused: bool,
+    bytes: usize,
     /// The bytes that are still to come, as the daemon says.
     pub pending: u64,
     /// True if nobody reads on.
@@ -373,7 +391,29 @@ pub struct Ahead {
 impl Ahead {
     /// The bytes that have gone ahead.
     pub fn bytes(&self) -> usize {
-        self.stream.len()
+        self.bytes
+    }
+
+    /// Passes a piece of the stream on, from pipe to pipe without a copy. A daemon that reads no more says why when the transfer is checked.
+    fn put(&mut self, from: &File, bytes: u64) -> Result<()> {
+        let mut piece = from.take(bytes);
+        match &mut self.to {
+            Some(to) => {
+                self.is_refused |= !self.is_refused && std::io::copy(&mut piece, to).is_err();
+                std::io::copy(&mut piece, &mut std::io::sink())?;
+            }
+            None => drop(piece.read_to_end(&mut self.kept)?),
+        }
+        ensure!(piece.limit() == 0, "a piece is cut");
+        self.bytes += usize::try_from(bytes)?;
+        Ok(())
+    }
+
+    /// Passes the stream on to the other daemon from now on.
+    fn pass_to(&mut self, mut to: File) {
+        let kept = std::mem::take(&mut self.kept);
+        self.is_refused |= to.write_all(&kept).is_err();
+        self.to = Some(to);
     }
 }
 
@@ -382,11 +422,14 @@ impl Ahead {
 struct Reading {
     ahead: Arc<Mutex<Ahead>>,
     thread: thread::JoinHandle<Result<()>>,
+    /// The socket of the other daemon, which reads the contents as they come.
+    there: Option<UnixStream>,
 }
 
 impl Reading {
     fn begin(connection: &Connection) -> Result<Self> {
-        for _ in 0..ATTEMPTS {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             let reading = Self::try_to_begin(connection)?;
             let has_begun = || locked(&reading.ahead).bytes() > 0;
             while !has_begun() && !reading.thread.is_finished() {
@@ -402,30 +445,29 @@ impl Reading {
     }
 
     fn try_to_begin(connection: &Connection) -> Result<Self> {
-        let (mut from, to) = std::io::pipe()?;
+        let (from, to) = std::io::pipe()?;
         connection.begin(SAVE, to.into())?;
+        let from: File = OwnedFd::from(from).into();
         let ahead = Arc::<Mutex<Ahead>>::default();
         let theirs = ahead.clone();
         let thread = thread::spawn(move || {
             loop {
                 let mut head = [[0; 8]; 2];
-                match from.read_exact(head.as_flattened_mut()) {
+                match (&from).read_exact(head.as_flattened_mut()) {
                     Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                     result => result?,
                 }
                 let [bytes, pending] = head.map(u64::from_le_bytes);
                 ensure!(bytes <= MAX_PIECE, "a piece is too long");
-                let mut piece = vec![0; bytes as usize];
-                from.read_exact(&mut piece)?;
                 let mut ahead = locked(&theirs);
-                ahead.stream.extend(piece);
+                ahead.put(&from, bytes)?;
                 ahead.pending = pending;
                 if ahead.is_over {
                     return Ok(());
                 }
             }
         });
-        Ok(Self { ahead, thread })
+        Ok(Self { ahead, thread, there: None })
     }
 
     fn wait(&self, is_enough: &impl Fn(&Ahead) -> bool) -> Result<()> {
@@ -437,11 +479,12 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns the stream, after the queues have stopped.
-    fn finish(self, connection: &Connection) -> Result<Vec<u8>> {
+    /// Returns the socket of the other daemon, which has got all of it, after the queues have stopped.
+    fn finish(self, connection: &Connection) -> Result<Option<UnixStream>> {
         self.thread.join().ok().context("the reader has failed")??;
         connection.check()?;
-        Ok(std::mem::take(&mut locked(&self.ahead).stream))
+        locked(&self.ahead).to = None;
+        Ok(self.there)
     }
 }
 
@@ -523,17 +566,16 @@ impl Mover {
         daemon: &Path,
         order: Order,
         is_enough: impl Fn(&Ahead) -> bool,
-    ) -> Result<Vec<(Moved, usize, Duration)>> {
+    ) -> Vec<(Moved, usize, Duration)> {
         let all = locked(&self.connections).clone();
         let move_it = |connection: &Slot| {
-            let reading = locked(connection).as_ref().map(Reading::begin).transpose()?;
-            let ahead = reading.as_ref().map(|reading| reading.ahead.clone()).unwrap_or_default();
-            reading.iter().try_for_each(|reading| reading.wait(&is_enough))?;
-            // At the least: more may come until the stop.
-            let bytes = locked(&ahead).bytes();
+            let (reading, bytes) = match read_ahead(connection, daemon, &is_enough) {
+                Ok(found) => found,
+                Err(error) => return (Moved::Stays(format!("{error:#}")), 0, Duration::ZERO),
+            };
             let begun = Instant::now();
             let moved = move_one(&mut locked(connection), daemon, order, None, reading);
-            Ok((moved, bytes, begun.elapsed()))
+            (moved, bytes, begun.elapsed())
         };
         *locked(&self.daemon) = daemon.to_path_buf();
         all.iter().map(move_it).collect()
@@ -551,6 +593,30 @@ impl Mover {
         }
         Ok(())
     }
+}
+
+/// Lets contents of a program go ahead to the daemon at `daemon`, until that `is_enough`. Returns their bytes at the least: more may come until
+/// the stop.
+fn read_ahead(
+    connection: &Slot,
+    daemon: &Path,
+    is_enough: &impl Fn(&Ahead) -> bool,
+) -> Result<(Option<Reading>, usize)> {
+    let Some(mut reading) = locked(connection).as_ref().map(Reading::begin).transpose()? else {
+        return Ok((None, 0));
+    };
+    let began = locked(connection).as_mut().map(|connection| connection.begin_there(daemon)).transpose();
+    let waited = began.and_then(|began| {
+        let (there, to) = began.context("the program has ended")?;
+        locked(&reading.ahead).pass_to(OwnedFd::from(to).into());
+        reading.there = Some(there);
+        reading.wait(is_enough)
+    });
+    let mut ahead = locked(&reading.ahead);
+    ahead.is_over = waited.is_err();
+    let bytes = ahead.bytes();
+    drop(ahead);
+    waited.map(|()| (Some(reading), bytes))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -643,11 +709,13 @@ impl Connection {
             return Ok(Moved::TooEarly);
         }
         let positions = self.stop()?;
-        let ahead = reading.map_or(Ok(Vec::new()), |reading| reading.finish(self));
-        let moved = ahead.and_then(|ahead| {
+        let there = reading.map_or(Ok(None), |reading| reading.finish(self));
+        let moved = there.and_then(|there| {
             let state = self.save(cut)?;
-            let before = std::mem::replace(&mut self.daemon, UnixStream::connect(daemon)?);
-            self.arrive(&ahead, &state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
+            let has_more = there.is_some();
+            let there = there.map_or_else(|| UnixStream::connect(daemon), Ok)?;
+            let before = std::mem::replace(&mut self.daemon, there);
+            self.arrive(has_more, &state, &positions, order, cut).map(|()| state.len()).inspect_err(|_| {
                 self.daemon = before;
             })
         });

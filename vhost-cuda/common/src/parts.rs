@@ -255,17 +255,25 @@ pub fn read(mut from: impl Read, contents: &mut Vec<u8>) -> io::Result<u16> {
     head.check(&[contents]).map(|()| head.kind)
 }
 
-/// Reads the next part as it is, head and all, in place of what is in `part`. Returns its kind. Its digest is not compared: whoever
+/// Reads the next part as it is, head and all, in place of what is in `part`, which is undefined after an error. Returns its kind. Its digest is not compared: whoever
 /// uses it does that.
 ///
 /// Errors: as for [`read`].
 pub fn copy(mut from: impl Read, part: &mut Vec<u8>) -> io::Result<u16> {
+    let kind = copy_head(&mut from, part)?;
+    from.read_exact(&mut part[HEAD_BYTES..])?;
+    Ok(kind)
+}
+
+/// Does the same for the head only. The contents, which `part` has room for, are still to be read.
+///
+/// Errors: as for [`read`].
+pub fn copy_head(mut from: impl Read, part: &mut Vec<u8>) -> io::Result<u16> {
     let mut head = Head::new_zeroed();
     from.read_exact(head.as_mut_bytes())?;
-    part.clear();
-    part.extend_from_slice(head.as_bytes());
-    part.resize(part.len() + head.check_form()?, 0);
-    from.read_exact(&mut part[HEAD_BYTES..])?;
+    // The buffer of a part as long as this one is not cleared again.
+    part.resize(HEAD_BYTES + head.check_form()?, 0);
+    part[..HEAD_BYTES].copy_from_slice(head.as_bytes());
     Ok(head.kind)
 }
 

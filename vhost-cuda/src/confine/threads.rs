@@ -39,6 +39,7 @@ const FURTHER: &[c_long] = &[
     libc::SYS_fstatfs,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
+    libc::SYS_splice,
     // The ends of workers.
     libc::SYS_wait4,
     libc::SYS_waitid,

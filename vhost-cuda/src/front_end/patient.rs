@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::pipe::fcntl_setpipe_size;
+use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, splice};
 
 /// The time for a worker to read or write the next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,6 +103,34 @@ impl<F: Fn() -> bool> Attended<F> {
     }
 }
 
+/// The end of a transfer that has failed.
+#[derive(Debug)]
+pub enum Passing {
+    /// The end that is read.
+    From(io::Error),
+    /// The end that is written.
+    To(io::Error),
+}
+
+/// Moves bytes from a worker's pipe to that of a front-end, without a copy, until none of `left` is left.
+///
+/// Errors: those of the pipes, as for reading and writing.
+pub fn pass<F: Fn() -> bool>(from: &Patient, to: &Attended<F>, left: &mut usize) -> Result<(), Passing> {
+    while *left > 0 {
+        match splice(&from.0, None, &to.pipe, None, *left, SpliceFlags::NONBLOCK) {
+            Ok(0) => return Err(Passing::From(io::ErrorKind::UnexpectedEof.into())),
+            Ok(bytes) => *left -= bytes,
+            Err(Errno::AGAIN) => {
+                from.wait(PollFlags::IN).map_err(Passing::From)?;
+                to.wait(PollFlags::OUT).map_err(Passing::To)?;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Passing::To(error.into())),
+        }
+    }
+    Ok(())
+}
+
 impl<F: Fn() -> bool> Read for Attended<F> {
     /// Errors: `ConnectionAborted` if it is not wanted any more, and those of the pipe.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
@@ -165,6 +193,33 @@ mod tests {
         let all = to.write_all(&vec![1; 8 << 20]);
         assert_eq!(all.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);
         assert_eq!(from.read(&mut [0; 8]).unwrap(), 8, "what is there is read");
+    }
+
+    #[test]
+    fn bytes_pass_from_pipe_to_pipe() {
+        let [(from, mut first), (mut last, to)] = [io::pipe().unwrap(), io::pipe().unwrap()];
+        let from = Patient::new(OwnedFd::from(from).into());
+        let to = Attended::new(OwnedFd::from(to).into(), || true);
+        let sent: Vec<u8> = (0..300_000_u32).map(|byte| byte as u8).collect();
+        let (mut got, mut left) = (Vec::new(), sent.len() + 7);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                first.write_all(&sent).unwrap();
+                drop(first);
+            });
+            scope.spawn(|| last.read_to_end(&mut got).unwrap());
+            let passed = pass(&from, &to, &mut left);
+            assert!(
+                matches!(passed, Err(Passing::From(error)) if error.kind() == io::ErrorKind::UnexpectedEof)
+            );
+            drop(to);
+        });
+        assert!(got == sent && left == 7);
+        let (from, mut first) = io::pipe().unwrap();
+        first.write_all(b"bytes").unwrap();
+        let to = Attended::new(OwnedFd::from(io::pipe().unwrap().1).into(), || true);
+        let passed = pass(&Patient::new(OwnedFd::from(from).into()), &to, &mut 5);
+        assert!(matches!(passed, Err(Passing::To(error)) if error.kind() == io::ErrorKind::BrokenPipe));
     }
 
     #[test]

@@ -4,9 +4,11 @@
 
 mod killed;
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,7 @@ use vhost_cuda_tests::verdict::{self, Answering};
 
 use super::ONE_GPU;
 use crate::control::{Controlled, finish};
-use crate::{LIMIT, SETTLE, finish_case};
+use crate::{LIMIT, finish_case};
 
 /// Programs that move at random moments.
 const PROGRAMS: [&str; 7] = [
@@ -47,6 +49,10 @@ const SEVERAL_PROCESSES: [&str; 3] = ["nccl_ranks", "sharing", "shared_rounds"];
 const LOST: &str = "virtual_host_memory";
 /// The lines of a daemon's log that explain a failure.
 const LOG_LINES: usize = 60;
+/// The time for a program with much memory, and that after which contents that change go with the stop.
+const LONG: Duration = Duration::from_secs(100);
+const CONVERGES: Duration = Duration::from_secs(20);
+const CHUNK_BYTES: u64 = 2 << 20;
 /// The maximum pause between two moves.
 const PAUSE: Duration = Duration::from_millis(6);
 
@@ -66,6 +72,8 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::contents_are_in_files", contents_are_in_files);
     suite.test("moved::contents_go_ahead", contents_go_ahead);
     suite.test("moved::contents_that_change_go_again", contents_that_change_go_again);
+    suite.test("moved::contents_go_ahead_amid_other_moves", contents_go_ahead_amid_other_moves);
+    suite.test("moved::contents_of_a_training", contents_of_a_training);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
     killed::collect(suite);
 }
@@ -101,8 +109,27 @@ impl Two {
         let begun = Instant::now();
         loop {
             let moved = self.move_to(number, order)?;
-            if !moved.iter().any(|one| matches!(one, Moved::Stays(_))) || begun.elapsed() > SETTLE {
+            if !moved.iter().any(|one| matches!(one, Moved::Stays(_))) || begun.elapsed() > LIMIT {
                 return Ok(moved);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Moves the only program as [`Mover::move_live`] does, and again as long as a daemon refuses it. Returns the length of its state, the
+    /// bytes that have gone ahead, and the time for which it stood still.
+    fn move_live(
+        &self,
+        number: usize,
+        order: Order,
+        is_enough: impl Fn(&Ahead) -> bool,
+    ) -> Result<(usize, usize, Duration)> {
+        let begun = Instant::now();
+        loop {
+            match self.mover.move_live(&socket(&self.daemons[number])?, order, &is_enough)[..] {
+                [(Moved::There(state), ahead, time)] => return Ok((state, ahead, time)),
+                [(Moved::Stays(ref why), ..)] if begun.elapsed() < LIMIT => eprintln!("again: {why}"),
+                ref moved => bail!("{moved:?}\n{}", self.logs()),
             }
             thread::sleep(PAUSE);
         }
@@ -118,7 +145,7 @@ impl Two {
             if log.contains(reason) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < SETTLE, "{log}\n{}", self.logs());
+            ensure!(begun.elapsed() < LIMIT, "{log}\n{}", self.logs());
             thread::sleep(PAUSE);
         }
     }
@@ -225,7 +252,7 @@ fn sessions_are_as_they_were(kit: &Kit) -> Result<()> {
             "{before}, then {there}"
         );
         let left = two.daemons[1 - to].route.daemon.as_ref().context("no daemon")?;
-        left.wait_until("it is gone there", SETTLE, |_| {
+        left.wait_until("it is gone there", LIMIT, |_| {
             two.daemons[1 - to].control.sessions().is_ok_and(|sessions| sessions.is_empty())
         })?;
     }
@@ -288,9 +315,8 @@ fn contents_are_in_files(kit: &Kit) -> Result<()> {
         ensure!(is_whole && lengths.iter().sum::<u64>() >= 16 << 20, "{lengths:?}");
     }
     // All are in the file, too, where a front-end has them go ahead nevertheless.
-    let to = socket(&two.daemons[1])?;
-    let moved = two.mover.move_live(&to, Order::StateFirst, |ahead| ahead.bytes() > 16 << 20)?;
-    ensure!(matches!(moved[..], [(Moved::There(bytes), ..)] if bytes < 1 << 20), "{moved:?}");
+    let moved = two.move_live(1, Order::StateFirst, |ahead| ahead.bytes() > 16 << 20)?;
+    ensure!(moved.0 < 1 << 20, "{moved:?}");
     two.expect_refusal(&other, "its contents are in a file beside the state")?;
     finish(program)?;
     let two = Two::start(kit, &["--contents", path])?;
@@ -319,15 +345,14 @@ fn contents_go_ahead(kit: &Kit) -> Result<()> {
     let two = Two::start(kit, &[])?;
     let program = two.program(kit, "suspended", &[&mib.to_string(), "idle"], "")?;
     program.wait_for_stdout("begun", LIMIT)?;
-    let (first, second) = (socket(&two.daemons[0])?, socket(&two.daemons[1])?);
     let is_half = |ahead: &Ahead| ahead.bytes() > all / 2;
     let is_all = |ahead: &Ahead| ahead.bytes() > all && ahead.pending == 0;
     two.mover.cancel(is_half)?;
     // On the card at first, and then in host memory.
-    for (daemon, order) in [(&second, Order::StateFirst), (&first, Order::MemoryFirst)] {
-        let moved = two.mover.move_live(daemon, order, is_all)?;
+    for (daemon, order) in [(1, Order::StateFirst), (0, Order::MemoryFirst)] {
+        let moved = two.move_live(daemon, order, is_all)?;
         println!("{mib} MiB: {moved:?}");
-        ensure!(matches!(moved[..], [(Moved::There(state), ..)] if state < all / 4), "{moved:?}");
+        ensure!(moved.0 < all / 4, "{moved:?}");
     }
     two.mover.cancel(is_half)?;
     let moved = two.move_surely(1, Order::StateFirst)?;
@@ -345,12 +370,118 @@ fn contents_that_change_go_again(kit: &Kit) -> Result<()> {
     let program = two.program(kit, "suspended", &["16", "work"], "")?;
     program.wait_for_stdout("begun", LIMIT)?;
     for round in 0..effort::rounds(ENOUGH)? {
-        let to = socket(&two.daemons[(1 - round % 2) as usize])?;
+        let to = (1 - round % 2) as usize;
         // More than all of it: some chunks have changed, and have gone again.
-        let moved = two.mover.move_live(&to, Order::StateFirst, |ahead| ahead.bytes() > BYTES * 5 / 4)?;
-        ensure!(matches!(moved[..], [(Moved::There(_), ..)]), "round {round}: {moved:?}");
+        let moved = two.move_live(to, Order::StateFirst, |ahead| ahead.bytes() > BYTES * 5 / 4);
+        moved.with_context(|| format!("round {round}"))?;
     }
     finish(program)
+}
+
+/// A session is suspended, brought back and renewed while its contents go ahead, and moves then. Of a program that ends meanwhile nothing
+/// is left.
+fn contents_go_ahead_amid_other_moves(kit: &Kit) -> Result<()> {
+    let two = Two::start(kit, &[])?;
+    let program = two.program(kit, "suspended", &["32", "work"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    let (seen, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let has_come = |bytes: usize| -> Result<()> {
+        let begun = Instant::now();
+        while seen.load(Ordering::Relaxed) < bytes {
+            ensure!(begun.elapsed() < LIMIT, "{bytes} bytes do not go ahead");
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    };
+    let is_enough = |ahead: &Ahead| {
+        seen.store(ahead.bytes(), Ordering::Relaxed);
+        is_over.load(Ordering::Relaxed)
+    };
+    let moved = thread::scope(|scope| {
+        let moving = scope.spawn(|| two.move_live(1, Order::StateFirst, is_enough));
+        let mut asked = Ok(());
+        for (command, number) in [("suspend", 1), ("resume", 2), ("renew", 3)] {
+            asked = asked.and_then(|()| has_come(number * (8 << 20)));
+            let answer = two.daemons[0].control.ask(&format!(r#"{{"do":"{command}","all":true}}"#));
+            asked = asked.and_then(|()| answer.map(|answer| eprintln!("{command}: {answer}")));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let moved = moving.join().ok().context("the move has failed")?;
+        asked.and(moved)
+    });
+    moved.with_context(|| two.logs())?;
+    let there = &two.daemons[1].control;
+    ensure!(there.session_of(program.pid())?["program"] == "suspended");
+    let begun = AtomicBool::new(false);
+    let back = socket(&two.daemons[0])?;
+    let is_enough = |ahead: &Ahead| {
+        begun.fetch_or(ahead.bytes() > 4 << 20, Ordering::Relaxed);
+        false
+    };
+    thread::scope(|scope| {
+        let moving = scope.spawn(|| two.mover.move_live(&back, Order::StateFirst, is_enough));
+        let waited = Instant::now();
+        while !begun.load(Ordering::Relaxed) && waited.elapsed() < LIMIT {
+            thread::sleep(PAUSE);
+        }
+        program.signal(libc::SIGKILL);
+        moving.join().ok().context("the move has failed").map(drop)
+    })?;
+    for one in &two.daemons {
+        let daemon = one.route.daemon.as_ref().context("no daemon")?;
+        daemon.wait_until("nothing is left", LIMIT, |_| {
+            let status = one.control.ask(r#"{"do":"status"}"#).unwrap_or_default();
+            status["host_memory_used"] == 0
+                && status["sessions"].as_array().is_some_and(|sessions| sessions.is_empty())
+        })?;
+    }
+    Ok(())
+}
+
+/// A training moves when what has changed in a pass is little: 64 MiB (`--rounds` changes it), of which it changes 5 % per second on a GPU.
+/// Prints how long it stood still.
+fn contents_of_a_training(kit: &Kit) -> Result<()> {
+    let mib = effort::rounds(64)?;
+    let all = mib << 20;
+    let little = (all / 50).max(4 * CHUNK_BYTES);
+    let two = Two::start(kit, &[])?;
+    let percent = if is_emulated() { "50" } else { "5" };
+    let program = two.program(kit, "training", &[&mib.to_string(), percent], "")?;
+    program.wait_for_stdout("begun", LONG)?;
+    let begun = Instant::now();
+    // The bytes to come, and those at the beginning of a pass.
+    let (last, whole) = (Cell::new(0), Cell::new(u64::MAX));
+    let is_enough = |ahead: &Ahead| {
+        if ahead.pending > last.replace(ahead.pending) {
+            whole.set(ahead.pending);
+        }
+        ahead.bytes() as u64 > all && (whole.get() <= little || begun.elapsed() > CONVERGES)
+    };
+    let (state, ahead, time) = two.move_live(1, Order::StateFirst, is_enough)?;
+    let took = begun.elapsed();
+    println!(
+        "{mib} MiB: {ahead} bytes ahead in {took:?}, {} in the last pass, {state} at the stop; moved in {time:?}",
+        whole.get()
+    );
+    ensure!((state as u64) < all / 2, "nothing has gone ahead: {state}");
+    let there = two.daemons[1].route.daemon.as_ref().context("no daemon")?;
+    there.wait_until("it runs there", LONG, |_| {
+        two.daemons[1].control.sessions().is_ok_and(|all| all.iter().any(|one| one["state"] == "running"))
+    })?;
+    program.signal(libc::SIGTERM);
+    let outcome = program.finish(LONG)?;
+    outcome.expect_exit(0).with_context(|| two.logs())?;
+    print!("{}", outcome.stdout);
+    // Each pass, and the move.
+    let logs = two.daemons.iter().filter_map(|one| one.route.daemon.as_ref()).map(|daemon| daemon.log());
+    let is_of_moves = |line: &&str| {
+        ["went ahead", "worker: suspended", "worker: running", "come ahead"]
+            .iter()
+            .any(|text| line.contains(text))
+    };
+    logs.for_each(|log| log.lines().filter(is_of_moves).for_each(|line| println!("{line}")));
+    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+    Ok(())
 }
 
 /// A kernel that does not end leaves the program where it is.
@@ -358,9 +489,13 @@ fn work_that_does_not_end_stays(kit: &Kit) -> Result<()> {
     let two = Two::start(kit, &["--time-limit", "20"])?;
     let program = two.program(kit, "long_work", &["endless"], "")?;
     program.wait_for_stdout("started", LIMIT)?;
-    let moved = two.move_to(1, Order::StateFirst)?;
-    ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
-    let log = two.daemons[0].route.daemon.as_ref().context("no daemon")?.log();
-    ensure!(log.contains("cannot go along: "), "{log}");
+    let source = two.daemons[0].route.daemon.as_ref().context("no daemon")?;
+    let begun = Instant::now();
+    // At first another reason may keep it.
+    while !source.log().contains("cannot go along: ") {
+        ensure!(begun.elapsed() < LIMIT, "{}", source.log());
+        let moved = two.move_to(1, Order::StateFirst)?;
+        ensure!(matches!(moved[..], [Moved::Stays(_)]), "{moved:?}");
+    }
     program.finish(LIMIT)?.expect_exit(0)
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use vhost_cuda_common::budget::Charge;
 use vhost_cuda_common::files::{FIXED_LENGTH, add_seals, memory_file};
@@ -21,33 +22,30 @@ const STEP: u64 = 16 * CHUNK_BYTES;
 /// Contents of a session that have come ahead, in a file in memory.
 #[derive(Debug)]
 pub struct Arrived {
-    file: File,
+    file: Arc<File>,
     /// The numbers of the chunks' places in the file, by their addresses.
     places: BTreeMap<u64, u64>,
+    /// The number of the first place that was never used.
+    next: u64,
     charge: Option<Charge>,
 }
 
 impl Arrived {
     /// Creates an empty file.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { file: memory_file(c"contents")?, places: BTreeMap::new(), charge: None })
+        Ok(Self { file: memory_file(c"contents")?.into(), places: BTreeMap::new(), next: 0, charge: None })
     }
 
-    /// Takes a chunk, in place of an earlier one at this address. `charge` takes host memory.
+    /// Returns the place for a chunk, which is that of an earlier one at this address. `charge` takes host memory.
     ///
-    /// Errors: it is no chunk, or there is not enough host memory.
-    pub fn put(
+    /// Errors: there is not enough host memory.
+    fn place(
         &mut self,
         address: u64,
-        chunk: &[u8],
         charge: impl FnOnce(u64) -> io::Result<Charge>,
-    ) -> io::Result<()> {
-        let next = self.places.len() as u64;
-        let place = self.places.get(&address).copied().unwrap_or(next);
+    ) -> io::Result<(Arc<File>, u64)> {
+        let place = self.places.get(&address).copied().unwrap_or(self.next);
         let bytes = (place + 1) * CHUNK_BYTES;
-        if chunk.len() as u64 != CHUNK_BYTES {
-            return Err(malformed("a chunk has another length"));
-        }
         if bytes > self.charge.as_ref().map_or(0, Charge::amount) as u64 {
             let more = charge(STEP)?;
             match &mut self.charge {
@@ -55,17 +53,16 @@ impl Arrived {
                 none => *none = Some(more),
             }
         }
-        self.file.write_all_at(chunk, place * CHUNK_BYTES)?;
         self.places.insert(address, place);
-        Ok(())
+        self.next = self.next.max(place + 1);
+        Ok((self.file.clone(), place * CHUNK_BYTES))
     }
 
     /// Makes it the file of all contents of the session, of which there are so many chunks.
     ///
     /// Errors: the file cannot be so long.
     pub fn complete(self, chunks: u64) -> io::Result<(Whole, Option<Charge>)> {
-        let Self { file, places, charge } = self;
-        let next = places.len() as u64;
+        let Self { file, places, next, charge } = self;
         let end = next.checked_add(chunks.max(1)).ok_or(io::ErrorKind::FileTooLarge)?;
         file.set_len(end.checked_mul(CHUNK_BYTES).ok_or(io::ErrorKind::FileTooLarge)?)?;
         // Workers map it, and a worker executes code of the guest.
@@ -78,7 +75,7 @@ impl Arrived {
 #[derive(Debug)]
 pub struct Whole {
     /// The file.
-    pub file: File,
+    pub file: Arc<File>,
     /// Chunks that have come ahead and were not named yet.
     arrived: BTreeMap<u64, u64>,
     rows: Vec<Place>,
@@ -123,10 +120,13 @@ impl Whole {
 }
 
 impl Device {
-    /// Takes a chunk of the session with this id, whose state comes later.
+    /// Takes a chunk of the session with this id, whose state comes later. Two of the same address must not come at once.
     ///
     /// Errors: it is no chunk, there is not enough host memory, or there are too many sessions.
     pub fn take_ahead_of(&self, session: u64, address: u64, chunk: &[u8]) -> io::Result<()> {
+        if chunk.len() as u64 != CHUNK_BYTES {
+            return Err(malformed("a chunk has another length"));
+        }
         let mut arrived = self.arrived.lock();
         if arrived.len() >= MAX_SESSIONS && !arrived.contains_key(&session) {
             return Err(malformed("contents of too many sessions come ahead"));
@@ -136,9 +136,18 @@ impl Device {
             None => Arrived::new()?,
         };
         let of_it = arrived.entry(session).insert_entry(of_it).into_mut();
-        of_it.put(address, chunk, |bytes| {
+        let (file, place) = of_it.place(address, |bytes| {
             self.settings.suspender.charge_contents(0, bytes).map_err(io::Error::other)
-        })
+        })?;
+        drop(arrived);
+        // Several threads write at the same time.
+        file.write_all_at(chunk, place)
+    }
+
+    /// Forgets the chunk at this address, because another one that was to replace it has not come as a whole.
+    pub fn forget_ahead_of(&self, session: u64, address: u64) {
+        let mut arrived = self.arrived.lock();
+        arrived.get_mut(&session).and_then(|of_it| of_it.places.remove(&address));
     }
 
     /// Returns the contents that have come ahead of a session.
@@ -186,13 +195,15 @@ mod tests {
         let charge = |bytes: u64| budget.charge(bytes as usize).ok_or(io::ErrorKind::OutOfMemory.into());
         let mut arrived = Arrived::new().unwrap();
         for (address, byte) in [(10, 1), (20, 2), (30, 3), (20, 4)] {
-            arrived.put(address, &chunk(byte), charge).unwrap();
+            let (file, place) = arrived.place(address, charge).unwrap();
+            file.write_all_at(&chunk(byte), place).unwrap();
         }
-        assert!(arrived.put(10, &chunk(1)[1..], charge).is_err(), "a short chunk");
+        arrived.places.remove(&30);
         for address in 100..113 {
-            arrived.put(address, &chunk(9), charge).unwrap();
+            let place = arrived.place(address, charge).unwrap().1 / CHUNK_BYTES;
+            assert_eq!(place, address - 97, "no place of another one");
         }
-        assert!(arrived.put(99, &chunk(9), charge).is_err(), "more than there is");
+        assert!(arrived.place(99, charge).is_err(), "more than there is");
         let (mut whole, charge) = arrived.complete(3).unwrap();
         assert_eq!(charge.unwrap().amount() as u64, STEP);
         assert!(whole.file.set_len(0).is_err(), "its length is sealed");

@@ -5,16 +5,18 @@
 //! so it is copied to another place of the device first: that copy is what is sent, and its digest is the one that counts. The
 //! store keeps it, too, so that the suspension copies only what has changed since.
 //!
-//! Memory that the program frees stays mapped while it is read, because its table is locked for that time. Moves wait for a few chunks at
-//! most. Nothing is locked while the pipe is full.
+//! Several threads do that, a few chunks each at a time. Memory that the program frees stays mapped while it is copied on the device, because
+//! its table is locked for that time, and moves wait for that. Nothing of the session is locked while the pipe is full.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use log::debug;
+use parking_lot::Mutex;
 use vhost_cuda_common::link::{AheadTerms, Frame, ahead_terms_of};
 use vhost_cuda_common::parts::{self, Contents, kind};
 use vhost_cuda_common::recipes::Description;
@@ -22,11 +24,12 @@ use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::IntoBytes;
 
 use super::digests::Digest;
-use super::pinned::Pinned;
+use super::pages::Pages;
+use super::pinned::{InContext, Pinned};
 use super::room::{CHUNK, CHUNK_BYTES, Room};
 use super::store::{Name, Store};
 use super::suspended::Sent;
-use super::transfer::{BUFFERS, Carrier, Carriers};
+use super::transfer::{BUFFERS, Carrier, Carriers, each};
 use super::{carriers, devices_of};
 use crate::gpu::{CuResult, CudaError, Driver};
 use crate::memory::parts::Part;
@@ -36,6 +39,8 @@ use crate::state::SessionState;
 
 /// The maximum number of chunks whose digests are computed while the table of memory is locked.
 const LOOK: usize = 512;
+/// The maximum number of threads of a pass: more do not fill its pipe faster.
+const MAX_THREADS: usize = 4;
 /// The number of chunks of a suspended session that are copied at a time.
 const SOME: usize = 8;
 
@@ -106,61 +111,86 @@ fn pass(session: &'static SessionState, to: File, terms: AheadTerms) -> Result<u
     if session.devices.len() != 1 {
         return Err("it has several devices".to_owned());
     }
-    let mut pass = Pass { session, to, sent: &mut sent, budget: terms.budget_bytes, bytes: 0 };
     let is_suspended = session.suspension.suspended.lock().is_some();
-    if is_suspended {
-        pass.send_stored()?
-    } else {
-        pass.send_changed()?
+    let pass = Pass {
+        session,
+        budget: terms.budget_bytes,
+        output: Mutex::new(Output { to, sent: &mut sent, bytes: 0 }),
+    };
+    let written = if is_suspended { pass.send_stored() } else { pass.send_changed() };
+    written.map_err(|Reason(reason)| reason)?;
+    let Output { mut to, bytes, .. } = pass.output.into_inner();
+    parts::write(&mut to, kind::END, &[]).map_err(|error| Reason::unwritten(error).0)?;
+    Ok(bytes)
+}
+
+/// The reason for which contents do not go ahead.
+struct Reason(String);
+
+impl Reason {
+    fn unwritten(error: io::Error) -> Self {
+        Self(format!("the contents cannot be written: {error}"))
     }
-    parts::write(&mut pass.to, kind::END, &[]).map_err(unwritten)?;
-    Ok(pass.bytes)
+
+    fn unread(error: io::Error) -> Self {
+        Self(format!("the contents cannot be read: {error}"))
+    }
+
+    fn no_memory(error: io::Error) -> Self {
+        Self(format!("there is no memory for its contents: {error}"))
+    }
 }
 
-fn unwritten(error: io::Error) -> String {
-    format!("the contents cannot be written: {error}")
+impl From<CudaError> for Reason {
+    fn from(error: CudaError) -> Self {
+        Self(format!("the driver failed: {error}"))
+    }
 }
 
-fn unread(error: io::Error) -> String {
-    format!("the contents cannot be read: {error}")
-}
-
-fn failed(error: CudaError) -> String {
-    format!("the driver failed: {error}")
+/// The stream of a pass, to which its threads write in turn.
+struct Output<'a> {
+    to: File,
+    sent: &'a mut Sent,
+    /// The contents that were sent, in bytes.
+    bytes: u64,
 }
 
 struct Pass<'a> {
     session: &'static SessionState,
-    to: File,
-    sent: &'a mut Sent,
     /// The maximum host memory for contents, in bytes.
     budget: u64,
-    /// Those that were sent, in bytes.
-    bytes: u64,
+    output: Mutex<Output<'a>>,
 }
 
 impl Pass<'_> {
-    fn begin(&mut self, chunks: usize) -> Result<(), String> {
-        parts::write(&mut self.to, kind::PASS, &[&(chunks as u64).to_le_bytes()]).map_err(unwritten)
+    fn begin(&self, chunks: usize) -> Result<(), Reason> {
+        let to = &mut self.output.lock().to;
+        parts::write(to, kind::PASS, &[&(chunks as u64).to_le_bytes()]).map_err(Reason::unwritten)
     }
 
-    fn send(&mut self, address: u64, digest: Digest, chunk: &[u8]) -> Result<(), String> {
-        parts::write(&mut self.to, kind::CHUNK, &[&address.to_le_bytes(), chunk]).map_err(unwritten)?;
-        self.sent.insert(address, digest);
-        self.bytes += CHUNK_BYTES;
+    fn send(&self, address: u64, digest: Digest, chunk: &[u8]) -> Result<(), Reason> {
+        let bytes = address.to_le_bytes();
+        // Its digest takes as long as the copy to the pipe: threads compute theirs at the same time.
+        let head = parts::head(kind::CHUNK, &[&bytes, chunk]).map_err(Reason::unwritten)?;
+        let mut output = self.output.lock();
+        let mut write = |piece: &[u8]| output.to.write_all(piece).map_err(Reason::unwritten);
+        write(&[&head[..], &bytes].concat())?;
+        write(chunk)?;
+        output.sent.insert(address, digest);
+        output.bytes += CHUNK_BYTES;
         Ok(())
     }
 
     fn is_new(&self, address: u64, digest: Digest) -> bool {
-        self.sent.get(&address) != Some(&digest)
+        self.output.lock().sent.get(&address) != Some(&digest)
     }
 
     /// Sends contents of a session that is suspended, as long as it is.
-    fn send_stored(&mut self) -> Result<(), String> {
-        let some = |pass: &Self| -> io::Result<Option<(Vec<Loaded>, usize)>> {
-            let suspended = pass.session.suspension.suspended.lock();
+    fn send_stored(&self) -> Result<(), Reason> {
+        let some = || -> io::Result<Option<(Vec<Loaded>, usize)>> {
+            let suspended = self.session.suspension.suspended.lock();
             let Some(now) = suspended.as_ref().filter(|now| now.saved.is_none()) else { return Ok(None) };
-            let mut new = now.store.rooms().filter(|&(address, digest, _)| pass.is_new(address, digest));
+            let mut new = now.store.rooms().filter(|&(address, digest, _)| self.is_new(address, digest));
             let load = |(address, digest, room): (u64, Digest, Room)| {
                 let mut chunk = vec![0; CHUNK];
                 // SAFETY: a room of the store, which is not changed while it is locked.
@@ -172,7 +202,7 @@ impl Pass<'_> {
             Ok((!some.is_empty()).then_some((some, left)))
         };
         let mut has_begun = false;
-        while let Some((some, left)) = some(self).map_err(unread)? {
+        while let Some((some, left)) = some().map_err(Reason::unread)? {
             if self.session.gate.has_left() {
                 break;
             }
@@ -185,28 +215,34 @@ impl Pass<'_> {
     }
 
     /// Sends contents of a session that runs, as long as it does.
-    fn send_changed(&mut self) -> Result<(), String> {
+    fn send_changed(&self) -> Result<(), Reason> {
+        let begun = Instant::now();
         let contexts = self.session.contexts.all();
-        let Some(mut reader) = Reader::of(self.session, &contexts).map_err(failed)? else {
-            return self.begin(0);
-        };
-        let changed = self.find_changed(&mut reader)?;
+        let Some(carriers) = carriers_of(self.session, &contexts)? else { return self.begin(0) };
+        let changed = self.find_changed(&mut carriers.carrier()?, carriers.zeros())?;
+        let looked = begun.elapsed();
         self.begin(changed.len())?;
-        for some in changed.chunks(BUFFERS) {
-            if self.session.gate.has_left() {
-                break;
-            }
-            for (buffer, (address, digest)) in self.fetch(&mut reader, some)?.into_iter().enumerate() {
-                if digest != reader.zeros && self.is_new(address, digest) {
-                    self.send(address, digest, reader.carrier.wait(buffer).map_err(failed)?)?;
+        let some: Vec<&[Found]> = changed.chunks(BUFFERS).collect();
+        each(&carriers, &some, MAX_THREADS, |carrier, next| {
+            let mut reader = Reader::new(&self.session.gpu, carrier, carriers.zeros())?;
+            while let Some(some) = next() {
+                if self.session.gate.has_left() {
+                    break;
                 }
+                self.fetch(&mut reader, some)?;
             }
-        }
+            Ok::<_, Reason>(())
+        })?;
+        debug!(
+            "{} chunks went ahead: {looked:.3?} to find them, {:.3?} in all",
+            changed.len(),
+            begun.elapsed()
+        );
         Ok(())
     }
 
     /// Returns the chunks that differ from what was sent, and are not zeros.
-    fn find_changed(&self, reader: &mut Reader<'_>) -> Result<Vec<Found>, String> {
+    fn find_changed(&self, carrier: &mut Pinned<'_>, zeros: Digest) -> Result<Vec<Found>, Reason> {
         let (mut changed, mut next) = (Vec::new(), 0);
         self.session.placed.end_freed(&self.session.gpu);
         loop {
@@ -222,22 +258,20 @@ impl Pass<'_> {
             let addresses: Vec<u64> = some.iter().map(|one| one.address).collect();
             // SAFETY: memory of the session, which stays mapped while its table is locked. Work may write to it: then the digest is that
             // of no contents, and the chunk is sent.
-            let digests = unsafe { reader.carrier.digests(&addresses) }.map_err(failed)?;
+            let digests = unsafe { carrier.digests(&addresses) }?;
             drop((placed, suspended));
-            let is_changed = |(one, digest): &(Found, Digest)| {
-                *digest != reader.zeros && self.is_new(one.address, *digest)
-            };
+            let is_changed =
+                |(one, digest): &(Found, Digest)| *digest != zeros && self.is_new(one.address, *digest);
             changed.extend(some.into_iter().zip(digests).filter(is_changed).map(|(one, _)| one));
         }
     }
 
-    /// Copies a few chunks into the buffers, one after the other, and into the store. Returns their addresses and digests. What is not there any more is
-    /// left out.
-    fn fetch(&self, reader: &mut Reader<'_>, some: &[Found]) -> Result<Vec<(u64, Digest)>, String> {
+    /// Copies a few chunks, keeps them in the store, and sends them. Those that are not there any more are left out.
+    fn fetch(&self, reader: &mut Reader<'_, '_>, some: &[Found]) -> Result<(), Reason> {
         let suspension = &self.session.suspension;
         let suspended = suspension.suspended.lock();
         if suspended.is_some() {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let mut placed = self.session.placed.lock();
         let is_there: BTreeMap<u64, u64> =
@@ -245,25 +279,56 @@ impl Pass<'_> {
         let there = some.iter().filter(|one| is_there.get(&one.part.0) == Some(&one.part.1));
         let there: Vec<Found> = there.copied().collect();
         // SAFETY: memory of the session, which stays mapped while its table is locked.
-        unsafe { reader.stage(&there) }.map_err(failed)?;
-        drop(placed);
-        let digests = reader.fetch_staged(there.len()).map_err(failed)?;
+        unsafe { reader.stage(&there) }?;
+        drop((placed, suspended));
+        let digests = reader.fetch_staged(there.len())?;
+        let all: Vec<(Found, Digest)> = there.into_iter().zip(digests).collect();
+        let count = all.iter().filter(|(_, digest)| *digest != reader.zeros).count();
+        let mut rooms = Taken {
+            pages: &suspension.pages,
+            rooms: suspension.pages.take(count).map_err(Reason::no_memory)?.into(),
+        };
+        for (buffer, room) in reader.buffers(&all).zip(&rooms.rooms) {
+            // SAFETY: a room that was taken here, and that nobody else knows.
+            unsafe { room.store(reader.carrier.wait(buffer)?) };
+        }
+        self.keep(&all, reader.zeros, &mut rooms)?;
+        for buffer in reader.buffers(&all) {
+            let (one, digest) = all[buffer];
+            self.send(one.address, digest, reader.carrier.wait(buffer)?)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps chunks whose contents are in these rooms, unless the session was suspended meanwhile.
+    fn keep(&self, all: &[(Found, Digest)], zeros: Digest, rooms: &mut Taken<'_>) -> Result<(), Reason> {
+        let suspension = &self.session.suspension;
+        let suspended = suspension.suspended.lock();
+        if suspended.is_some() {
+            return Ok(());
+        }
         let mut kept = suspension.kept.lock();
         let store = kept.get_or_insert_with(|| Store::new(&suspension.pages));
-        let needed = store.stored_bytes() + there.len() as u64 * CHUNK_BYTES;
-        if needed > self.budget {
-            return Err("there is not enough host memory for its contents".to_owned());
+        if store.stored_bytes() + rooms.rooms.len() as u64 * CHUNK_BYTES > self.budget {
+            return Err(Reason("there is not enough host memory for its contents".to_owned()));
         }
-        let mut fetched = Vec::new();
-        for (buffer, (one, digest)) in there.iter().zip(digests).enumerate() {
-            let chunk = reader.carrier.wait(buffer).map_err(failed)?;
-            let room = store.renew(one.part, one.address, digest, reader.zeros);
-            let room = room.map_err(|error| format!("there is no memory for its contents: {error}"))?;
-            // SAFETY: the room of this chunk, in a store that is locked.
-            room.into_iter().for_each(|room| unsafe { room.store(chunk) });
-            fetched.push((one.address, digest));
+        for (one, digest) in all {
+            let room = if *digest == zeros { None } else { rooms.rooms.pop_front() };
+            store.renew(one.part, one.address, *digest, room).map_err(Reason::no_memory)?;
         }
-        Ok(fetched)
+        Ok(())
+    }
+}
+
+/// Rooms that are in no store yet.
+struct Taken<'a> {
+    pages: &'a Pages,
+    rooms: VecDeque<Room>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.rooms.drain(..).for_each(|room| self.pages.give(room));
     }
 }
 
@@ -273,39 +338,48 @@ fn chunks(part: &Part) -> impl Iterator<Item = Found> {
     addresses.map(move |address| Found { part: (base, bytes), address })
 }
 
-/// Reads the device's memory in a context of the session, through a place on the device for [`BUFFERS`] chunks.
+/// Returns what makes threads copy from the session's device. `None` for a session without memory that moves, or without a context.
+///
+/// Errors: the driver's.
+fn carriers_of<'a>(session: &'a SessionState, contexts: &[Context]) -> CuResult<Option<InContext<'a>>> {
+    let device = devices_of(contexts).next();
+    let mut placed = session.placed.lock();
+    let all: Vec<&mut Part> = placed.movable().filter(|part| Some(part.device()) == device).collect();
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let carriers = carriers(session, contexts, &all, true)?;
+    Ok(carriers.into_iter().next().map(|(_, carriers)| carriers))
+}
+
+/// Reads the device's memory on one thread, in a context of the session, through a place on the device for [`BUFFERS`] chunks.
 ///
 /// # Invariants
 ///
 /// `staging` is the address of memory of the driver's that only this value uses.
-struct Reader<'a> {
+struct Reader<'a, 'b> {
     gpu: &'a Driver,
-    carrier: Pinned<'a>,
+    carrier: &'b mut Pinned<'a>,
     staging: u64,
     zeros: Digest,
 }
 
-impl<'a> Reader<'a> {
-    /// A reader for the calling thread. `None` for a session without memory that moves, or without a context.
-    ///
+impl<'a, 'b> Reader<'a, 'b> {
     /// Errors: the driver's.
-    fn of(session: &'a SessionState, contexts: &[Context]) -> CuResult<Option<Self>> {
-        let device = devices_of(contexts).next();
-        let mut placed = session.placed.lock();
-        let all: Vec<&mut Part> = placed.movable().filter(|part| Some(part.device()) == device).collect();
-        if all.is_empty() {
-            return Ok(None);
-        }
-        let carriers = carriers(session, contexts, &all, true)?;
-        drop(placed);
-        let Some((_, carriers)) = carriers.into_iter().next() else { return Ok(None) };
-        let carrier = carriers.carrier()?;
-        let (staging,) = session.gpu.cuMemAlloc_v2(BUFFERS * CHUNK)?;
-        Ok(Some(Self { gpu: &session.gpu, carrier, staging, zeros: carriers.zeros() }))
+    fn new(gpu: &'a Driver, carrier: &'b mut Pinned<'a>, zeros: Digest) -> CuResult<Self> {
+        let (staging,) = gpu.cuMemAlloc_v2(BUFFERS * CHUNK)?;
+        Ok(Self { gpu, carrier, staging, zeros })
     }
 
     fn staged(&self, count: usize) -> Vec<u64> {
         (0..count.min(BUFFERS) as u64).map(|index| self.staging + index * CHUNK_BYTES).collect()
+    }
+
+    /// Returns the buffers of the chunks that are not zeros.
+    fn buffers(&self, all: &[(Found, Digest)]) -> impl Iterator<Item = usize> + use<> {
+        let zeros = self.zeros;
+        let is_there: Vec<bool> = all.iter().map(|(_, digest)| *digest != zeros).collect();
+        (0..is_there.len()).filter(move |buffer| is_there[*buffer])
     }
 
     /// Copies chunks to the place for them.
@@ -334,7 +408,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Drop for Reader<'_> {
+impl Drop for Reader<'_, '_> {
     fn drop(&mut self) {
         if self.carrier.finish().is_ok() {
             // SAFETY: this value's memory (invariant), whose copies have ended. The context is current on this thread.

@@ -422,9 +422,6 @@ mod tests {
         let mut byte = [0];
         file.read_exact_at(&mut byte, 0).unwrap();
         assert_eq!(byte, [1]);
-        // So it is with a chunk that goes ahead.
-        let renewed = stores[1].renew((AT, 3 * CHUNK_BYTES), AT, [9; 2], [0; 2]).unwrap();
-        assert!(renewed.is_some_and(|room| !room.is_saved()));
         // One that is cut is an error, and no signal.
         writable.set_len(2 * CHUNK_BYTES).unwrap();
         let mut chunk = vec![0; CHUNK];

@@ -108,7 +108,7 @@ pub unsafe fn fetch_all(carriers: &impl Carriers, pieces: &[Piece], offer: Optio
         }
         carrier.finish()?;
     }
-    each(carriers, &others, |carrier, next| {
+    each(carriers, &others, MAX_THREADS, |carrier, next| {
         let mut started = VecDeque::with_capacity(BUFFERS);
         let mut buffer = 0;
         loop {
@@ -157,7 +157,7 @@ pub unsafe fn send_all(carriers: &impl Carriers, pieces: &[Piece]) -> CuResult<(
         }
         carrier.finish()?;
     }
-    each(carriers, &others, |carrier, next| {
+    each(carriers, &others, MAX_THREADS, |carrier, next| {
         let mut buffer = 0;
         while let Some(&Piece { address, room }) = next() {
             let Some(room) = room else { continue };
@@ -181,12 +181,15 @@ fn runs(pieces: &[Piece]) -> impl Iterator<Item = &[Piece]> {
     })
 }
 
-/// Runs `body` on several threads, each with a carrier and a function that returns the next piece, until there is none.
-fn each<C: Carriers>(
+/// Runs `body` on up to `most` threads, each with a carrier and a function that returns the next piece, until there is none.
+///
+/// Errors: those of the first thread that fails.
+pub fn each<C: Carriers, T: Sync, E: From<CudaError> + Send>(
     carriers: &C,
-    pieces: &[Piece],
-    body: impl for<'p> Fn(&mut C::Carrier, &mut dyn FnMut() -> Option<&'p Piece>) -> CuResult<()> + Sync,
-) -> CuResult<()> {
+    pieces: &[T],
+    most: usize,
+    body: impl for<'p> Fn(&mut C::Carrier, &mut dyn FnMut() -> Option<&'p T>) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     if pieces.is_empty() {
         return Ok(());
     }
@@ -196,7 +199,8 @@ fn each<C: Carriers>(
             let index = next.fetch_add(1, Ordering::Relaxed);
             pieces.get(index)
         };
-        let outcome = carriers.carrier().and_then(|mut carrier| body(&mut carrier, &mut take));
+        let carrier = carriers.carrier().map_err(E::from);
+        let outcome = carrier.and_then(|mut carrier| body(&mut carrier, &mut take));
         if let Err(error) = outcome {
             // The others stop after the pieces that they have begun.
             next.store(pieces.len(), Ordering::Relaxed);
@@ -204,7 +208,7 @@ fn each<C: Carriers>(
         }
     };
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
-    let threads = (processors / carriers.devices().max(1)).clamp(1, MAX_THREADS).min(pieces.len());
+    let threads = (processors / carriers.devices().max(1)).clamp(1, most).min(pieces.len());
     thread::scope(|scope| {
         for _ in 1..threads {
             // Without a thread the others copy its pieces.

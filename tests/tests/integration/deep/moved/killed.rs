@@ -11,13 +11,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use vhost_cuda_tests::daemon::Daemon;
 use vhost_cuda_tests::effort;
-use vhost_cuda_tests::mover::{Cut, Moved, Order};
+use vhost_cuda_tests::mover::{Ahead, Cut, Moved, Order};
 use vhost_cuda_tests::running::Ended;
 use vhost_cuda_tests::suite::{Kit, Suite};
 
 use super::{Two, socket};
 use crate::control::Controlled;
-use crate::{LIMIT, LOSS, SETTLE, expect_good, names};
+use crate::{LIMIT, expect_good, names};
 
 /// Moves in which something ends.
 const ROUNDS: u64 = 12;
@@ -27,6 +27,9 @@ const PROGRAMS: [(&str, &[&str]); 3] =
 /// The length of a state in bytes, and the time for a move, before the first one.
 const FIRST_LENGTH: usize = 8 << 20;
 const FIRST_TIME: Duration = Duration::from_millis(60);
+
+/// The bytes after which no more contents go ahead.
+const AHEAD_BYTES: usize = 6 << 20;
 
 /// The looks at the open files of a daemon, and the time before each.
 const SAMPLES: u32 = 20;
@@ -61,7 +64,7 @@ fn files_of(kit: &Kit, two: &Two, number: usize) -> Result<usize> {
     let Controlled { route, .. } = &two.daemons[number];
     expect_good(kit, route, "add_one")?;
     let daemon = two.daemon(number)?;
-    daemon.wait_until("one worker is warm", SETTLE, |daemon| names(daemon) == ["cuda-warm"])?;
+    daemon.wait_until("one worker is warm", LIMIT, |daemon| names(daemon) == ["cuda-warm"])?;
     // It has its name before the daemon has all of its files.
     let samples = (0..SAMPLES).map(|_| {
         thread::sleep(SAMPLE);
@@ -77,6 +80,8 @@ struct Round {
     delay: Duration,
     cut: Option<Cut>,
     order: Order,
+    /// Contents go ahead.
+    is_live: bool,
 }
 
 fn parts_end_at_random_moments(kit: &Kit) -> Result<()> {
@@ -98,9 +103,12 @@ fn parts_end_at_random_moments(kit: &Kit) -> Result<()> {
         };
         let delay = time.mul_f64(1.5 * random.f64());
         let order = if random.bool() { Order::StateFirst } else { Order::MemoryFirst };
-        let round = Round { victim, source, delay, cut, order };
+        let is_live = cut.is_none() && random.bool();
+        let round = Round { victim, source, delay, cut, order, is_live };
         let program = PROGRAMS[random.usize(..PROGRAMS.len())];
-        let context = || format!("round {number} of seed {seed}: {victim:?} at {at} bytes or {delay:?}");
+        let context = || {
+            format!("round {number} of seed {seed}: {victim:?} at {at} bytes or {delay:?}, live {is_live}")
+        };
         let begun = Instant::now();
         let moved = run(kit, &two, &round, program, &mut random)
             .with_context(|| format!("{}\n{}", context(), two.logs()))?;
@@ -117,6 +125,11 @@ fn parts_end_at_random_moments(kit: &Kit) -> Result<()> {
     let [there, stayed, lost] = outcomes;
     eprintln!("{rounds} moves of seed {seed}: {there} went, {stayed} stayed, {lost} were lost");
     Ok(())
+}
+
+/// Some contents have gone ahead, or there are none.
+fn is_enough(ahead: &Ahead) -> bool {
+    ahead.bytes() > AHEAD_BYTES || (ahead.bytes() > 0 && ahead.pending == 0)
 }
 
 /// Moves a program while something ends. It must go on where it is then, or be lost where its daemon or its machine has ended.
@@ -139,7 +152,11 @@ fn run(
     let workers = victim.map(Daemon::workers).unwrap_or_default();
     let to = socket(&two.daemons[destination])?;
     let moved = thread::scope(|scope| {
-        let moving = scope.spawn(|| two.mover.try_to_move(&to, round.order, round.cut));
+        let moving = scope.spawn(|| match round.is_live {
+            // One that ends meanwhile gives up the move, or refuses the rest.
+            true => two.mover.move_live(&to, round.order, is_enough).into_iter().map(|one| one.0).collect(),
+            false => two.mover.try_to_move(&to, round.order, round.cut),
+        });
         if let Some(daemon) = victim {
             thread::sleep(round.delay);
             // SAFETY: a plain system call. The daemon is this process's child, and not waited for yet.
@@ -156,7 +173,7 @@ fn run(
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         status.is_empty() || status.contains(") Z ")
     };
-    let deadline = Instant::now() + SETTLE;
+    let deadline = Instant::now() + LIMIT;
     while !workers.iter().all(has_ended) {
         ensure!(Instant::now() < deadline, "workers of a daemon that has ended are left: {workers:?}");
         thread::sleep(Duration::from_millis(5));
@@ -168,7 +185,7 @@ fn run(
         _ => return Err(anyhow::anyhow!("{moved:?}")),
     };
     if is_lost {
-        let outcome = program.finish(LOSS)?;
+        let outcome = program.finish(LIMIT)?;
         let is_told = !matches!(outcome.ended, Ended::TimedOut | Ended::Exit(0));
         ensure!(is_told, "{moved:?}: the program has not learned that it is lost\n{outcome}");
     } else {
@@ -209,7 +226,7 @@ impl Two {
                 !has_sessions && status["host_memory_used"] == 0 && workers == ["cuda-warm"] && open <= files
             };
             daemon
-                .wait_until("nothing is left", SETTLE, |daemon| nothing(left(daemon)))
+                .wait_until("nothing is left", LIMIT, |daemon| nothing(left(daemon)))
                 .with_context(|| format!("{:?}, where {files} were open", left(daemon)))?;
             ensure!(!daemon.log().contains("panicked"), "{}", daemon.log());
         }
