@@ -20,7 +20,7 @@ use crate::suspended::{Asked, prints_the_same};
 use crate::{LIMIT, LOSS, daemon, expect_good};
 
 /// Programs that get other workers at random moments.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "copies",
     "four_threads",
     "threads_share",
