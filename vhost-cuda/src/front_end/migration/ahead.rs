@@ -102,6 +102,10 @@ fn rounds(device: &Device, to: File) -> io::Result<HashSet<u64>> {
     }
     records.put(&HEAD)?;
     while !device.is_stopped() {
+        if !device.is_connected() {
+            // Any other process may read its pipe on.
+            return Err(io::Error::new(ErrorKind::ConnectionAborted, "the front-end has gone"));
+        }
         let begun = Instant::now();
         let mut sent = 0;
         let now: Vec<_> = sessions().collect();
