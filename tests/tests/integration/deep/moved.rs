@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,7 @@ pub fn collect(suite: &mut Suite) {
     suite.test("moved::contents_are_in_files", contents_are_in_files);
     suite.test("moved::contents_go_ahead", contents_go_ahead);
     suite.test("moved::contents_that_change_go_again", contents_that_change_go_again);
+    suite.test("moved::contents_go_ahead_amid_other_moves", contents_go_ahead_amid_other_moves);
     suite.test("moved::contents_of_a_training", contents_of_a_training);
     suite.test("moved::work_that_does_not_end_stays", work_that_does_not_end_stays);
     killed::collect(suite);
@@ -382,6 +384,66 @@ fn contents_that_change_go_again(kit: &Kit) -> Result<()> {
         moved.with_context(|| format!("round {round}"))?;
     }
     finish(program)
+}
+
+/// A session is suspended, brought back and renewed while its contents go ahead, and moves then. Of a program that ends meanwhile nothing
+/// is left.
+fn contents_go_ahead_amid_other_moves(kit: &Kit) -> Result<()> {
+    let two = Two::start(kit, &[])?;
+    let program = two.program(kit, "suspended", &["32", "work"], "")?;
+    program.wait_for_stdout("begun", LIMIT)?;
+    let (seen, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let has_come = |bytes: usize| -> Result<()> {
+        let begun = Instant::now();
+        while seen.load(Ordering::Relaxed) < bytes {
+            ensure!(begun.elapsed() < LIMIT, "{bytes} bytes do not go ahead");
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    };
+    let is_enough = |ahead: &Ahead| {
+        seen.store(ahead.bytes(), Ordering::Relaxed);
+        is_over.load(Ordering::Relaxed)
+    };
+    let moved = thread::scope(|scope| {
+        let moving = scope.spawn(|| two.move_live(1, Order::StateFirst, is_enough));
+        let mut asked = Ok(());
+        for (command, number) in [("suspend", 1), ("resume", 2), ("renew", 3)] {
+            asked = asked.and_then(|()| has_come(number * (8 << 20)));
+            let answer = two.daemons[0].control.ask(&format!(r#"{{"do":"{command}","all":true}}"#));
+            asked = asked.and_then(|()| answer.map(|answer| eprintln!("{command}: {answer}")));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let moved = moving.join().ok().context("the move has failed")?;
+        asked.and(moved)
+    });
+    moved.with_context(|| two.logs())?;
+    let there = &two.daemons[1].control;
+    ensure!(there.session_of(program.pid())?["program"] == "suspended");
+    let begun = AtomicBool::new(false);
+    let back = socket(&two.daemons[0])?;
+    let is_enough = |ahead: &Ahead| {
+        begun.fetch_or(ahead.bytes() > 4 << 20, Ordering::Relaxed);
+        false
+    };
+    thread::scope(|scope| {
+        let moving = scope.spawn(|| two.mover.move_live(&back, Order::StateFirst, is_enough));
+        let waited = Instant::now();
+        while !begun.load(Ordering::Relaxed) && waited.elapsed() < LIMIT {
+            thread::sleep(PAUSE);
+        }
+        program.signal(libc::SIGKILL);
+        moving.join().ok().context("the move has failed").map(drop)
+    })?;
+    for one in &two.daemons {
+        let daemon = one.route.daemon.as_ref().context("no daemon")?;
+        daemon.wait_until("nothing is left", LIMIT, |_| {
+            let status = one.control.ask(r#"{"do":"status"}"#).unwrap_or_default();
+            status["host_memory_used"] == 0
+                && status["sessions"].as_array().is_some_and(|sessions| sessions.is_empty())
+        })?;
+    }
+    Ok(())
 }
 
 /// A training moves when what has changed in a pass is little: 64 MiB (`--rounds` changes it), of which it changes 5 % per second on a GPU.
