@@ -77,7 +77,7 @@ fn a_queue_is_not_stopped_while_its_thread_answers() {
     let mut guest = FixtureGuest::new();
     let chain = taken(&mut guest);
     // The queue's thread has noticed a kick and is taking chains.
-    assert_eq!(guest.ring.resume(&guest.vring), Start::Again);
+    assert_eq!(guest.ring.resume(&guest.vring), Start::Running);
     let ring = guest.ring.clone();
     let stopping = thread::spawn(move || ring.stop(0));
     while guest.ring.goes_on() {

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use vhost_cuda_common::link::{Frame, ToWorker};
 use virtio_cuda_protocol::cuda::table::{Field, ROWS, Row};
 use virtio_cuda_protocol::cuda::{
-    ArrayDescriptor, CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, Location, PoolProperties,
-    ResourceDescriptor, ResultHeader, Wire, Writer,
+    ArrayDescriptor, CALL_IN_INLINE, CALL_OUT_INLINE, CallHeader, FIRST_HANDLE, FIRST_VARIABLE, Location,
+    PoolProperties, ResourceDescriptor, ResultHeader, Wire, Writer,
 };
 use virtio_cuda_protocol::transport::REPLY_OK;
 use zerocopy::{FromBytes, IntoBytes};
@@ -216,7 +216,10 @@ impl Everything {
             let is_new = made.is_some_and(|made| !made.is_result && made.bytes.start == start);
             if is_new {
                 self.next += 16;
-                arguments.extend_from_slice(&self.next.to_le_bytes());
+                // Numbers of variables are in a range of their own, and there is one row of them.
+                let is_variable = made.is_some_and(|made| made.class == Class::Variable);
+                let new = if is_variable { FIRST_VARIABLE } else { self.next };
+                arguments.extend_from_slice(&new.to_le_bytes());
             } else {
                 arguments.extend_from_slice(&self.value(opcode, field).ok_or(CudaError::INVALID_HANDLE)?);
             }
