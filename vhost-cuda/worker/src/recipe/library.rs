@@ -107,10 +107,11 @@ pub fn rule(library: &'static Library, function: &'static Function) -> Option<Ru
     }
     let is_handle = |place: &&Place| matches!(place.class, Class::Handle { .. });
     if !places.first().as_ref().is_some_and(is_handle) {
-        // Of the library as a whole, which each worker loads, or of a structure of the program's.
+        // Of the library as a whole, which each worker loads: the call is made again with those of its context. Or of a structure of the
+        // program's.
         let is_of_library = call.parameters.iter().all(|parameter| matches!(parameter.kind, Kind::Value(_)));
         return is_of_library.then_some(Rule::Sets {
-            subject: Subject::Session,
+            subject: Subject::Context,
             setting,
             parts,
             uses: places,
@@ -264,7 +265,7 @@ mod tests {
             "of the program's structure"
         );
         let of_library = rule_of("cublasLt", "cublasLtHeuristicsCacheSetCapacity");
-        assert!(matches!(of_library, Some(Rule::Sets { subject: Subject::Session, .. })), "of the library");
+        assert!(matches!(of_library, Some(Rule::Sets { subject: Subject::Context, .. })), "of the library");
         let never = Some(Rule::Never(NOT_FOLLOWED));
         for (library, function) in [
             ("cudnn", "cudnnInitTransformDest"),
