@@ -128,7 +128,7 @@ fn saved_and_loaded(kit: &Kit) -> Result<()> {
     program.expect(&vm, "begun")?;
     ensure!(vm.save_snapshot("two").is_err(), "it was saved with a session that cannot go along");
     let log = vm.daemon().log()?;
-    ensure!(log.contains("cannot go along: a part of its memory stays on the card"), "{log}");
+    ensure!(log.contains("cannot go along: it shares memory or events with other processes"), "{log}");
     program.end(&vm)?;
     vm.save_snapshot("two")?;
     kernel_log_is_clean(kit, &vm)?;

@@ -4,9 +4,9 @@
 
 use vhost_cuda_tests::frontend::CallParts;
 use virtio_cuda_protocol::cuda::{
-    AllocationProperties, ArrayDescriptor, Box3, COPY_ARRAY, COPY_DEVICE, CopyEnd, DevicePtr, LaunchShape,
-    Location, MemoryOperation, Opcode, PoolProperties, ResourceDescriptor, TextureDescriptor, ViewDescriptor,
-    Wire,
+    AllocationProperties, ArrayDescriptor, Box3, COPY_ARRAY, COPY_DEVICE, CopyEnd, DevicePtr, FIRST_VARIABLE,
+    LaunchShape, Location, MemoryOperation, Opcode, PoolProperties, ResourceDescriptor, TextureDescriptor,
+    ViewDescriptor, Wire,
 };
 
 use super::{ANSWER, FIRST, Kind, Test, pieces, words};
@@ -246,6 +246,7 @@ fn libraries(_: &Session) -> Kind {
             words(Opcode::cuLibraryGetKernelCount, &[IT], &[]),
             words(Opcode::cuLibraryGetKernel, &[IT, OTHER], &[]).bulk(b"k"),
             words(Opcode::cuLibraryGetGlobal, &[IT], &[]).bulk(b"variable"),
+            words(Opcode::library_variable, &[IT, FIRST_VARIABLE], &[]).bulk(b"variable"),
             words(Opcode::cuLibraryGetModule, &[IT, OTHER], &[]),
             words(Opcode::library_kernel_names, &[IT], &[]).wants(64),
         ],
