@@ -114,7 +114,8 @@ fn a_worker_that_was_not_used_goes_to_the_next_session() {
 
 #[test]
 fn workers_of_arrived_sessions_are_replaced_later() {
-    let pool = pool(0);
+    // A pool without warm workers would end the one below before it is taken.
+    let pool = pool(1);
     let refill_at = || pool.shared.state.lock().refill_at;
     for _ in 0..2 {
         let begun = Instant::now();
@@ -122,7 +123,12 @@ fn workers_of_arrived_sessions_are_replaced_later() {
         assert!(refill_at() >= Some(begun + ARRIVAL_DELAY));
     }
     let before = refill_at();
-    pool.shared.state.lock().idle.insert(1, idle(true));
+    {
+        let mut state = pool.shared.state.lock();
+        state.no_spare_before = Some(Instant::now() + LONG);
+        state.idle.clear();
+        state.idle.insert(99, idle(true));
+    }
     assert!(pool.take(|| true).unwrap().is_some());
     assert_eq!(refill_at(), before, "another session makes it no shorter");
 }
