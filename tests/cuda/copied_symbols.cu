@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Variables that the program copies by their symbols, and whose addresses it never asks for: from and to pageable, pinned and device
-// memory, in and out of streams, constants, a long variable, and resets of the device.
+// memory, in and out of streams, constants, and a long variable.
 #include "check.h"
 
 #include <cstring>
@@ -21,22 +21,6 @@ __global__ void sum(unsigned *out) {
     unsigned all = 0;
     for (size_t i = threadIdx.x; i < LONG; i += THREADS) all += numbers[i] * (unsigned)(i % 7 + 1);
     atomicAdd(out, all);
-}
-
-// After each reset of the device the variables have their first values, in another context.
-static unsigned wrong_after_resets() {
-    unsigned wrong = 0;
-    for (unsigned round = 0; round < 8; round++) {
-        CHECK(cudaDeviceReset());
-        unsigned begin = 100 * round, values[THREADS];
-        CHECK(cudaMemcpyToSymbol(factors, &begin, sizeof begin));
-        step<<<1, THREADS>>>();
-        CHECK(cudaGetLastError());
-        usleep(1000);
-        CHECK(cudaMemcpyFromSymbol(values, counters, sizeof values));
-        for (unsigned i = 0; i < THREADS; i++) wrong += values[i] != (i % 4 ? i % 4 + 1 : begin);
-    }
-    return wrong;
 }
 
 int main() {
@@ -103,7 +87,5 @@ int main() {
     CHECK(cudaStreamDestroy(stream));
     CHECK(cudaFreeHost(pinned));
     CHECK(cudaFree(device));
-    (void)cudaGetLastError();
-    std::printf("wrong after resets: %u\n", wrong_after_resets());
     return 0;
 }

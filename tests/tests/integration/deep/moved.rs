@@ -44,7 +44,7 @@ const RUNS: u64 = 60;
 const ENOUGH_OF_ALL: u64 = 12;
 const PASSES: u64 = 5;
 /// Programs that start processes, with which they share memory.
-const SEVERAL_PROCESSES: [&str; 3] = ["nccl_ranks", "sharing", "shared_rounds"];
+const SEVERAL_PROCESSES: [&str; 4] = ["nccl_ranks", "sharing", "shared_rounds", "external_memory"];
 /// Its session is lost in some moves: docs/migration.md.
 const LOST: &str = "virtual_host_memory";
 /// The lines of a daemon's log that explain a failure.
