@@ -3,15 +3,12 @@
 // The other process is started by exec before this one has used CUDA. With `events` neither waits for its own work: the other one waits for an
 // event, which it opens in each round. Nobody waits for ever.
 #include "check_driver.h"
+#include "other_process.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
-#include <string>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -165,25 +162,8 @@ int main(int count, char **arguments) {
     if (count == 3) {
         return run(1, std::atoi(arguments[2]), has_events);
     }
-    int ends[2];
-    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    const timeval limit = {LIMIT, 0};
-    for (const int end : ends) {
-        REQUIRE(setsockopt(end, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
-    }
-    const std::string number = std::to_string(ends[1]);
-    const pid_t other = fork();
-    REQUIRE(other >= 0);
-    if (other == 0) {
-        close(ends[0]);
-        execl("/proc/self/exe", "shared_rounds", has_events ? "events" : "-", number.c_str(), nullptr);
-        _exit(127);
-    }
-    close(ends[1]);
-    REQUIRE(fcntl(ends[0], F_SETFD, FD_CLOEXEC) == 0);
-    const int failed = run(0, ends[0], has_events);
-    int status = 0;
-    REQUIRE(waitpid(other, &status, 0) == other);
-    std::printf("the other process ends with %d\n", status);
+    const Other other = start_other("shared_rounds", has_events ? "events" : "-", LIMIT);
+    const int failed = run(0, other.socket, has_events);
+    std::printf("the other process ends with %d\n", wait_for(other));
     return failed;
 }

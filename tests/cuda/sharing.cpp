@@ -3,14 +3,11 @@
 // by exec before this one has used CUDA. Nobody waits for ever: a side that fails closes its end of the socket.
 #include "check_driver.h"
 #include "descriptors.h"
+#include "other_process.h"
 
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
-#include <string>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -219,36 +216,10 @@ static int take(const char *mode, int socket) {
     return 0;
 }
 
-struct Other {
-    pid_t process;
-    int socket;
-};
-
-static Other start(const char *mode) {
-    int ends[2];
-    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    const timeval limit = {LIMIT, 0};
-    for (int end : ends) {
-        REQUIRE(setsockopt(end, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
-    }
-    const std::string number = std::to_string(ends[1]);
-    const pid_t other = fork();
-    REQUIRE(other >= 0);
-    if (other == 0) {
-        close(ends[0]);
-        execl("/proc/self/exe", "sharing", mode, number.c_str(), nullptr);
-        _exit(127);
-    }
-    close(ends[1]);
-    REQUIRE(fcntl(ends[0], F_SETFD, FD_CLOEXEC) == 0);
-    return {other, ends[0]};
-}
+static Other start(const char *mode) { return start_other("sharing", mode, LIMIT); }
 
 static void finish(const char *name, const Other &other) {
-    int status = 0;
-    REQUIRE(waitpid(other.process, &status, 0) == other.process);
-    close(other.socket);
-    std::printf("%s: the other process ends with %d\n", name, status);
+    std::printf("%s: the other process ends with %d\n", name, wait_for(other));
 }
 
 int main(int count, char **arguments) {

@@ -17,6 +17,8 @@ use wait_timeout::ChildExt;
 
 use crate::stack::Stack;
 
+/// The lines of a log that explain a failure.
+const LOG_LINES: usize = 60;
 /// Time limit for a daemon to listen, and to end when asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -220,6 +222,12 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns the end of a daemon's log, without the many lines about functions of libraries.
+pub fn end_of_log(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" functions")).collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
 }
 
 fn socket_in(folder: &Path) -> PathBuf {

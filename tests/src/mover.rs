@@ -376,7 +376,7 @@ impl Connection {
 /// Contents that go ahead of a program.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// The end of the pipe to the other daemon. As long as there is none, the stream is kept.
+    /// The pipe to the other daemon. Until it is there, the stream is kept below.
     to: Option<File>,
     kept: Vec<u8>,
     /// True if the other daemon reads no more.
@@ -579,6 +579,26 @@ impl Mover {
         };
         *locked(&self.daemon) = daemon.to_path_buf();
         all.iter().map(move_it).collect()
+    }
+
+    /// Moves the only program as [`Self::move_live`] does, and again for at most `limit` as long as a daemon refuses it. Returns the length of
+    /// its state, the bytes that have gone ahead, and the time for which it stood still.
+    pub fn move_live_surely(
+        &self,
+        daemon: &Path,
+        order: Order,
+        limit: Duration,
+        is_enough: impl Fn(&Ahead) -> bool,
+    ) -> Result<(usize, usize, Duration)> {
+        let begun = Instant::now();
+        loop {
+            match self.move_live(daemon, order, &is_enough)[..] {
+                [(Moved::There(state), ahead, time)] => return Ok((state, ahead, time)),
+                [(Moved::Stays(ref why), ..)] if begun.elapsed() < limit => eprintln!("again: {why}"),
+                ref moved => bail!("{moved:?}"),
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// Lets contents of all programs go ahead until that `is_enough`, and gives the move up.

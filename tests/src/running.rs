@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use wait_timeout::ChildExt;
 
 /// The end of a process.
@@ -166,6 +166,17 @@ impl Running {
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not reaped before `finish`, so the id is its own.
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Ends a program that computes until SIGTERM, and then compares all that it has computed, as `tests/cuda/suspended.cu` does.
+    ///
+    /// Errors: it does not end within `limit`, or not with "right".
+    pub fn end_right(self, limit: Duration) -> Result<()> {
+        self.signal(libc::SIGTERM);
+        let outcome = self.finish(limit)?;
+        outcome.expect_exit(0)?;
+        ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
+        Ok(())
     }
 
     /// Waits for the end for at most `limit` from now, and then kills.

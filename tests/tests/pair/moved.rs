@@ -12,9 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use vhost_cuda_tests::cases::case;
 use vhost_cuda_tests::control::Control;
-use vhost_cuda_tests::daemon::{Daemon, DaemonOptions};
+use vhost_cuda_tests::daemon::{Daemon, DaemonOptions, end_of_log};
 use vhost_cuda_tests::effort;
-use vhost_cuda_tests::mover::{Moved, Mover, Order};
+use vhost_cuda_tests::mover::{Ahead, Moved, Mover, Order};
 use vhost_cuda_tests::random_moves::{Moments, Moves, while_moving};
 use vhost_cuda_tests::running::{Running, run};
 use vhost_cuda_tests::stack::{Route, SOCKET_VARIABLE, Stack};
@@ -38,8 +38,6 @@ const OF_MOVES: &str = "--contents";
 const NEWER: &str = "moved::newer_libraries";
 /// The reasons for which it does: the version of the state, or that of the calls.
 const REASONS: [&str; 2] = ["the state has version", "of the call table"];
-/// The lines of a daemon's log that explain a failure.
-const LOG_LINES: usize = 60;
 
 pub fn collect(suite: &mut Suite, now: &Stack, before: &Stack) -> Result<()> {
     let mut help = Command::new(before.daemon());
@@ -81,9 +79,7 @@ impl Controlled {
     }
 
     fn log(&self) -> String {
-        let log = self.daemon.log();
-        let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" functions")).collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+        end_of_log(&self.daemon.log())
     }
 }
 
@@ -113,15 +109,6 @@ impl Two {
     fn logs(&self) -> String {
         self.daemons.each_ref().map(|one| format!("--- a daemon\n{}\n", one.log())).concat()
     }
-}
-
-/// Ends a program that compares all that it has computed.
-fn finish(program: Running) -> Result<()> {
-    program.signal(libc::SIGTERM);
-    let outcome = program.finish(LIMIT)?;
-    outcome.expect_exit(0)?;
-    ensure!(outcome.stdout.ends_with("right\n"), "{outcome}");
-    Ok(())
 }
 
 /// Programs with guest libraries of the release before print what they print without moves.
@@ -161,16 +148,11 @@ fn contents_go_ahead(kit: &Kit, now: &Stack, before: &Stack) -> Result<()> {
     program.wait_for_stdout("begun", LIMIT)?;
     let [first, second] = two.sockets();
     for to in [&second, &first, &second] {
-        let begun = Instant::now();
-        loop {
-            match two.mover.move_live(to, Order::StateFirst, |ahead| ahead.bytes() > MIB << 20)[..] {
-                [(Moved::There(_), ..)] => break,
-                [(Moved::Stays(_), ..)] if begun.elapsed() < LIMIT => thread::sleep(PAUSE),
-                ref moved => bail!("{moved:?}\n{}", two.logs()),
-            }
-        }
+        let has_all = |ahead: &Ahead| ahead.bytes() > MIB << 20;
+        let moved = two.mover.move_live_surely(to, Order::StateFirst, LIMIT, has_all);
+        moved.with_context(|| two.logs())?;
     }
-    finish(program).with_context(|| two.logs())
+    program.end_right(LIMIT).with_context(|| two.logs())
 }
 
 /// A program with guest libraries of this release goes to the release before, if that one knows all calls that it may make. Otherwise it is
@@ -193,7 +175,7 @@ fn newer_libraries(kit: &Kit, now: &Stack, before: &Stack) -> Result<()> {
             _ => bail!("{moved:?}\n{}", two.logs()),
         }
     }
-    finish(program).with_context(|| two.logs())
+    program.end_right(LIMIT).with_context(|| two.logs())
 }
 
 /// A file that one release has saved is restored by the other, in both directions. A daemon is replaced by the program of the other release meanwhile.
@@ -217,7 +199,7 @@ fn contents_in_a_file(kit: &Kit, now: &Stack, before: &Stack) -> Result<()> {
         ensure!(controlled.control.state_of(program.pid())? == "saved", "{}", controlled.log());
         ctl(first, &["restore", file])?;
         ensure!(!Path::new(file).exists(), "the file is left");
-        finish(program).with_context(|| controlled.log())?;
+        program.end_right(LIMIT).with_context(|| controlled.log())?;
     }
     Ok(())
 }

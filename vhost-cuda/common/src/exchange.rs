@@ -30,7 +30,7 @@ pub const SETTLE: u32 = 4;
 pub const RECORD: u32 = 5;
 
 /// [`Question::kind`]: the events that the session has offered are about to end, and so are those that it has opened. They are made again
-/// ([`BACK`]), and whoever looks them up meanwhile waits. The answer says whether they may end: no other session has opened one.
+/// ([`BACK`]). Other sessions that look them up meanwhile wait. The answer says whether they may end: no other session has opened one.
 pub const AWAY: u32 = 6;
 /// [`Question::kind`]: the event with this token is there again, as the offer says. The answer says whether the session has offered it.
 pub const BACK: u32 = 7;

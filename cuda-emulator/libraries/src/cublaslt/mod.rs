@@ -42,7 +42,7 @@ pub extern "C" fn cublasLtDestroy(handle: Handle) -> Status {
     if handles::end::<Light>(handle) { SUCCESS } else { NOT_INITIALIZED }
 }
 
-/// The capacity of the cache of heuristics, of which there is none here.
+/// The capacity that the program has set. The emulator has no cache of heuristics.
 static CAPACITY: AtomicUsize = AtomicUsize::new(8192);
 
 /// Returns the capacity.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use vhost_cuda_tests::cases::{CASES, Case, Weight, case};
-use vhost_cuda_tests::daemon::is_emulated;
+use vhost_cuda_tests::daemon::{end_of_log, is_emulated};
 use vhost_cuda_tests::effort;
 use vhost_cuda_tests::mover::{Ahead, Moved, Mover, Order};
 use vhost_cuda_tests::random_moves::{Moments, Moves, while_moving};
@@ -47,8 +47,6 @@ const PASSES: u64 = 5;
 const SEVERAL_PROCESSES: [&str; 4] = ["nccl_ranks", "sharing", "shared_rounds", "external_memory"];
 /// Its session is lost in some moves: docs/migration.md.
 const LOST: &str = "virtual_host_memory";
-/// The lines of a daemon's log that explain a failure.
-const LOG_LINES: usize = 60;
 /// The time for a program with much memory, and that after which contents that change go with the stop.
 const LONG: Duration = Duration::from_secs(100);
 const CONVERGES: Duration = Duration::from_secs(20);
@@ -116,23 +114,15 @@ impl Two {
         }
     }
 
-    /// Moves the only program as [`Mover::move_live`] does, and again as long as a daemon refuses it. Returns the length of its state, the
-    /// bytes that have gone ahead, and the time for which it stood still.
+    /// See [`Mover::move_live_surely`].
     fn move_live(
         &self,
         number: usize,
         order: Order,
         is_enough: impl Fn(&Ahead) -> bool,
     ) -> Result<(usize, usize, Duration)> {
-        let begun = Instant::now();
-        loop {
-            match self.mover.move_live(&socket(&self.daemons[number])?, order, &is_enough)[..] {
-                [(Moved::There(state), ahead, time)] => return Ok((state, ahead, time)),
-                [(Moved::Stays(ref why), ..)] if begun.elapsed() < LIMIT => eprintln!("again: {why}"),
-                ref moved => bail!("{moved:?}\n{}", self.logs()),
-            }
-            thread::sleep(PAUSE);
-        }
+        let moved = self.mover.move_live_surely(&socket(&self.daemons[number])?, order, LIMIT, is_enough);
+        moved.with_context(|| self.logs())
     }
 
     /// Moves the programs to a daemon that refuses them, until its log has this reason.
@@ -160,9 +150,8 @@ impl Two {
     /// The end of the logs of both daemons.
     pub fn logs(&self) -> String {
         let end = |controlled: &Controlled| {
-            let log = controlled.route.daemon.as_ref().map(|daemon| daemon.log()).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" functions")).collect();
-            lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+            let log = controlled.route.daemon.as_ref().map(|daemon| daemon.log());
+            end_of_log(&log.unwrap_or_default())
         };
         self.daemons.iter().map(|daemon| format!("--- a daemon\n{}\n", end(daemon))).collect()
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use vhost_cuda_tests::control::Control;
-use vhost_cuda_tests::daemon::workers_of;
+use vhost_cuda_tests::daemon::{end_of_log, workers_of};
 use vhost_cuda_tests::effort;
 use vhost_cuda_tests::suite::{Kit, Suite};
 use xtask::paths::Paths;
@@ -39,7 +39,7 @@ const PIECE: usize = 16 << 10;
 const LOOK: Duration = Duration::from_millis(1);
 /// The error of a call whose session is lost.
 const LOST: &str = "cudaErrorDevicesUnavailable";
-/// What a program without its session says if it looks at managed memory before its next call: that was on the GPU.
+/// The message of a program that has lost its session, and reads managed memory before its next call. The contents were on the GPU.
 const LOST_MANAGED: &str = "not so: managed_";
 
 /// The part that ends.
@@ -155,7 +155,7 @@ impl Pair {
         Destination::start(&self.paths, config, &logs_of(&self.paths, &place.name), place.left.take())
     }
 
-    /// The machine. If there is none, that of the file.
+    /// Returns the machine that runs, or starts the one of the file if none does.
     fn machine(&mut self) -> Result<Vm> {
         if let Some(vm) = self.vm.take() {
             return Ok(vm);
@@ -189,7 +189,7 @@ impl Pair {
             }
             sending.join().ok().context("the migration has failed")
         })?;
-        // As whoever manages machines does: the destination goes on if the source has sent all, or has ended.
+        // As libvirt does: the destination goes on if the source has sent all, or has ended.
         let may_be_there = sent.is_ok() || (victim == Victim::Source && link.has_begun());
         let fate = if may_be_there && destination.wait().is_ok() {
             Fate::Went
@@ -231,7 +231,7 @@ impl Pair {
         }
         self.places.iter_mut().try_for_each(Place::expect_nothing)?;
         let Some(vm) = &self.vm else { return Ok((fate, false)) };
-        let logs = || self.places.each_ref().map(|place| end_of_log(&self.paths, place)).concat();
+        let logs = || self.places.each_ref().map(|place| log_of(&self.paths, place)).concat();
         let has_all = end(vm).with_context(|| format!("{fate:?}\n{}", logs()))?;
         let may_be_lost = matches!(victim, Victim::SourceDaemon | Victim::DestinationDaemon);
         ensure!(has_all || may_be_lost, "{fate:?}, and its sessions are lost\n{}", logs());
@@ -278,10 +278,9 @@ impl Place {
     }
 }
 
-fn end_of_log(paths: &Paths, place: &Place) -> String {
+fn log_of(paths: &Paths, place: &Place) -> String {
     let log = fs::read_to_string(logs_of(paths, &place.name).join("daemon.log")).unwrap_or_default();
-    let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" functions")).collect();
-    format!("--- {}\n{}\n", place.name, lines[lines.len().saturating_sub(60)..].join("\n"))
+    format!("--- {}\n{}\n", place.name, end_of_log(&log))
 }
 
 /// Kills a process that the harness has started and not waited for.

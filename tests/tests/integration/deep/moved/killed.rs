@@ -127,7 +127,7 @@ fn parts_end_at_random_moments(kit: &Kit) -> Result<()> {
     Ok(())
 }
 
-/// Some contents have gone ahead, or there are none.
+/// Returns whether some contents have gone ahead, or the program has none.
 fn is_enough(ahead: &Ahead) -> bool {
     ahead.bytes() > AHEAD_BYTES || (ahead.bytes() > 0 && ahead.pending == 0)
 }
